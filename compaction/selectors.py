@@ -285,9 +285,15 @@ def bare_placeholders(branch: Branch, limit: int) -> list[Message]:
 
     Oldest of them first.
     """
-    if not has_ancestors(branch):
-        return _own_bare(branch=branch.pk, most=limit)[::-1]
-    return list(reversed(_bare(placeholders(branch))[:limit]))
+    asked = asked_bare(branch, limit)
+    rows = list(_bare(placeholders(branch))[:limit]) if asked is None else asked.run()
+    return rows[::-1]
+
+
+def asked_bare(branch: Branch, limit: int) -> Statement[list[Message]] | None:
+    """Return the read of the same, newest first; None where another branch's count, too."""
+    own = not has_ancestors(branch)
+    return _own_bare.asked(branch=branch.pk, most=limit) if own else None
 
 
 def _bare(rows: QuerySet[Message]) -> QuerySet[Message]:

@@ -12,14 +12,12 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
-
 from chatapp.answer_requests import short_id, write_parts
-from chatapp.compiled import compiled_read
 from chatapp.context.preview import NotShown
 from chatapp.models import POSITION_STEP, Message
-from chatapp.selectors import is_own, rows_before, rows_from
+from chatapp.selectors import rows_before, rows_from
 from compaction.branches.coverage import sent_chain
+from compaction.branches.reading import PLACE_AND_SUMS
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import BehindCursor
 from compaction.engine.policy.head import DROP
@@ -27,8 +25,6 @@ from compaction.engine.policy.head import DROP
 # Why messages are left out: the recovery of a refused request, a limit of the profile, or because
 # the profile had summarisers pass over them unread.
 HALVED, LIMITED, DROPPED = "halve_history", "history_limit", "head_overflow"
-# The column of a message that sums the tokens up to it.
-_SUMS = ("position", "tokens", "tokens_through")
 
 
 def words_of(
@@ -126,7 +122,7 @@ def _dropped(snapshot: BranchSnapshot, kept: Sequence[Message]) -> list[_Gone]:
     if not snapshot.summaries or not (drops or any(one.truncated for one in snapshot.summaries)):
         return []
     chain = sent_chain(snapshot.branch, snapshot.state.cursor)
-    places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
+    places = Message.objects.filter(kind__in=Message.SPOKEN).only(*PLACE_AND_SUMS)
     found: list[_Gone] = []
     for row, before in zip(chain, [*chain[1:], None], strict=True):
         if not row.dropped_messages:
@@ -176,7 +172,11 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
         return None
     apart = [*behind.system, *(row for row in behind.pins if row.position < start)]
     count = waiting - len(apart) - len(behind.rows)
-    ends = _hidden_ends(snapshot, behind, start, apart)
+    if behind.hidden is not None and not apart:
+        ends = [behind.hidden]
+    else:
+        places = Message.objects.filter(kind__in=Message.SPOKEN).only(*PLACE_AND_SUMS)
+        ends = _ends(snapshot, places, snapshot.state.cursor + 1, start, apart)
     if count <= 0 or not ends:
         return None
     ((first, last),) = ends
@@ -186,24 +186,6 @@ def _hidden(snapshot: BranchSnapshot, behind: BehindCursor) -> _Gone | None:
         last=last.position,
         tokens=_tokens_between(first, last, apart),
     )
-
-
-def _hidden_ends(
-    snapshot: BranchSnapshot, behind: BehindCursor, start: int, apart: Sequence[Message]
-) -> list[tuple[Message, Message]]:
-    """Return the first and the last message that a limit hides; the last may have been read."""
-    branch, cursor, last = snapshot.branch, snapshot.state.cursor, behind.last_hidden
-    if apart or last is None or not is_own(branch, cursor):
-        places = Message.objects.filter(kind__in=Message.SPOKEN).only(*_SUMS)
-        return _ends(snapshot, places, cursor + 1, start, apart)
-    first = _own_places.first(branch=branch.pk, after=cursor)
-    return [(first, last)] if first is not None else []
-
-
-@compiled_read
-def _own_places(*, branch: UUID, after: int) -> QuerySet[Message]:
-    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
-    return rows.order_by("position").only(*_SUMS)
 
 
 def place_of(position: int) -> str:

@@ -4,6 +4,7 @@ stands, and one for what a request sends of it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -14,16 +15,19 @@ from chatapp.llm.learned_limits import as_taught, asked_limits
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Branch, Message, Session
 from chatapp.round_trips import Statement, together
-from chatapp.selectors import asked_behind
+from chatapp.selectors import NOT_READ, asked_behind, without_pinned_system
 from compaction.branches.carriers import asked_summaries, summaries_to_send
 from compaction.branches.leases import asked_state, ensure_state
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.models import CompactionState
 from compaction.profiles import asked_profile, profile_of
+from compaction.selectors import asked_bare
 
 # In `derived` of a branch whose request may go out: whether the cursor stood where it did when
 # the request's parts had been read.
 _STILL_SO = "still_so"
+# The columns of a message that sums the tokens up to it.
+PLACE_AND_SUMS = ("position", "tokens", "tokens_through")
 
 
 def current_snapshot(session: Session, branch: Branch | None = None) -> BranchSnapshot:
@@ -57,16 +61,41 @@ def read_request(snapshot: BranchSnapshot) -> None:
         (known["_from_cursor"],) = _with_summaries(snapshot, rows)
 
 
-def read_limited(
-    snapshot: BranchSnapshot, newest: Statement[list[Message]]
-) -> tuple[list[Message], list[Message]]:
-    """Return the newest messages of a branch's own, and all pinned ones behind the cursor."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitedRows:
+    """What a limit by messages lets through of a branch's own: the newest, the newest first, all
+    pinned ones behind the cursor, and the place of the first one there.
+    """
+
+    newest: list[Message]
+    pinned: list[Message]
+    first: list[Message]
+
+
+def read_limited(snapshot: BranchSnapshot, limit: int) -> LimitedRows:
+    """Return the newest messages, one more than the limit, and what else is sent in any case."""
+    branch, cursor = snapshot.branch.pk, snapshot.state.cursor
+    asked = {
+        "newest": _own_newest.asked(branch=branch, after=cursor, most=limit + 1),
+        "first": _own_places.asked(branch=branch, after=cursor, most=1),
+        "pinned": _own_pins.asked(branch=branch, after=cursor),
+    }
     if "pins_behind" in snapshot.__dict__ and not snapshot.pins_behind:
-        return _with_summaries(snapshot, newest)[0], []
-    cursor = snapshot.state.cursor
-    pins = _own_pins.asked(branch=snapshot.branch.pk, after=cursor)
-    rows, marked = _with_summaries(snapshot, newest, pins)
-    return rows, marked
+        del asked["pinned"]
+    found = dict(zip(asked, _with_summaries(snapshot, *asked.values()), strict=True))
+    return LimitedRows(pinned=found.pop("pinned", []), **found)
+
+
+@compiled_read
+def _own_newest(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return without_pinned_system(rows).order_by("-position").defer(*NOT_READ)
+
+
+@compiled_read
+def _own_places(*, branch: UUID, after: int) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
+    return rows.order_by("position").only(*PLACE_AND_SUMS)
 
 
 @compiled_read
@@ -86,6 +115,10 @@ def _with_summaries(snapshot: BranchSnapshot, *asked: Statement[Any]) -> list[An
     if "summaries" not in known and state.cursor:
         written = asked_summaries(branch, snapshot.profile, through=state.cursor)
         more |= {} if written is None else {"summaries": written}
+    if not state.cursor and "old_placeholders" not in known:
+        # Without a summary only what older programs left can stand for messages.
+        bare = asked_bare(branch, snapshot.profile.summary_limit)
+        more |= {} if bare is None else {"bare": bare}
     if state.cursor and _STILL_SO in snapshot.derived and ("summaries" in known or more):
         more[_STILL_SO] = _reaches.asked(branch=state.pk, cursor=state.cursor, most=1)
     found = together(*asked, *more.values())
@@ -94,6 +127,8 @@ def _with_summaries(snapshot: BranchSnapshot, *asked: Statement[Any]) -> list[An
         known["summaries"] = summaries_to_send(
             branch, snapshot.profile, through=state.cursor, written=told["summaries"]
         )
+    if "bare" in told:
+        known["old_placeholders"] = told["bare"][::-1]
     if _STILL_SO in more:
         snapshot.derived[_STILL_SO] = bool(told[_STILL_SO])
     return found[: len(asked)]

@@ -21,7 +21,6 @@ from chatapp.compiled import compiled_read
 from chatapp.context.preview import NotShown, shown_part
 from chatapp.models import POSITION_STEP, Message
 from chatapp.selectors import (
-    NOT_READ,
     is_own,
     path_messages,
     pinned_messages,
@@ -123,8 +122,8 @@ class BehindCursor:
     last_covered: Message | None = None
     # What is sent besides the rows where a preview shows a part only.
     not_shown: NotShown | None = None
-    # The newest message that the limit hides, where it was read, too.
-    last_hidden: Message | None = None
+    # The oldest message behind the cursor and the newest that a limit hides, where both were read.
+    hidden: tuple[Message, Message] | None = None
 
 
 def show_part(snapshot: BranchSnapshot, *, most: int, oldest: int = 0) -> None:
@@ -203,9 +202,10 @@ def _whole(snapshot: BranchSnapshot) -> BehindCursor:
 
 def _limited(snapshot: BranchSnapshot, limit: int) -> BehindCursor:
     branch, cursor = snapshot.branch, snapshot.state.cursor
+    first: list[Message] = []
     if is_own(branch, cursor):
-        asked = _own_newest.asked(branch=branch.pk, after=cursor, most=limit + 1)
-        newest, marked = read_limited(snapshot, asked)
+        read = read_limited(snapshot, limit)
+        newest, marked, first = read.newest, read.pinned, read.first
     else:
         newest = newest_rows(snapshot, list, most=limit + 1)
         marked = list(pinned_messages(branch).filter(position__gt=cursor))
@@ -215,14 +215,8 @@ def _limited(snapshot: BranchSnapshot, limit: int) -> BehindCursor:
         system=[row for row in marked if row.is_pinned_system],
         pins=[row for row in marked if not row.is_pinned_system and row.position < start],
         rows=rows,
-        last_hidden=before,
+        hidden=(first[0], before) if first and before is not None else None,
     )
-
-
-@compiled_read
-def _own_newest(*, branch: UUID, after: int) -> QuerySet[Message]:
-    rows = Message.objects.filter(branch=branch, position__gt=after, kind__in=Message.SPOKEN)
-    return without_pinned_system(rows).order_by("-position").defer(*NOT_READ)
 
 
 def _newest_turns(
