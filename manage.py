@@ -13,6 +13,7 @@ if __name__ == "__main__":
     from django.conf import settings
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management import BaseCommand, ManagementUtility
+    from django.db.utils import Error
 
     from chatapp.environment import VariableError
 
@@ -31,6 +32,12 @@ if __name__ == "__main__":
 
     try:
         Commands(sys.argv).execute()
+    except Error as error:
+        from chatapp.database import UNMIGRATED, trouble_words
+
+        if trouble_words(error) != UNMIGRATED:
+            raise
+        sys.exit(UNMIGRATED)
     except ImproperlyConfigured as error:
         if settings.configured and not isinstance(error, VariableError):
             raise

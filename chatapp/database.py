@@ -32,9 +32,23 @@ from chatapp.concurrency import slow_starts
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
+UNMIGRATED = "The database has not the tables of this version: run `manage.py migrate`."
+# A table, and a column, that is not there.
+_NOT_THERE = ("42P01", "42703")
+_NOT_THERE_ON_SQLITE = ("no such table", "no such column")
 CLOCK_SECONDS = 300
 POOL_WAIT_SECONDS = 10
 """So long a thread waits for a connection that others have; then it is an OperationalError."""
+
+
+def trouble_words(error: Error) -> str:
+    """Return what is wrong with the database, as a sentence; empty for a fault of the program."""
+    state = getattr(error.__cause__, "sqlstate", None)
+    if state in _NOT_THERE or str(error).startswith(_NOT_THERE_ON_SQLITE):
+        return UNMIGRATED
+    if isinstance(error, OperationalError | InterfaceError):
+        return f"The database cannot be reached: {error}"
+    return ""
 
 
 def share_connections(size: int) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NoReturn, TextIO, TypeVar, cast
+from uuid import UUID
 
 import click
 import wcwidth
@@ -303,6 +304,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 # --- ids ------------------------------------------------------------------------------------------
 
 MOST_NAMED = 5
+WHOLE_ID = 32
 _Row = TypeVar("_Row", bound=Model)
 
 
@@ -332,3 +334,18 @@ def find_by_id(rows: QuerySet[_Row], text: str, *, noun: str) -> _Row:
             "Write more of it."
         )
     return found[0]
+
+
+def ids_named(rows: QuerySet[_Row], texts: Sequence[str], *, noun: str) -> list[Any]:
+    """Return the keys of the rows that texts name, whole ids by one statement.
+
+    Raises CommandError as find_by_id does.
+    """
+    whole = [UUID(digits) for text in texts if len(digits := digits_of(text)) == WHOLE_ID]
+    there = set(rows.filter(pk__in=whole).values_list("pk", flat=True)) if whole else set()
+    found = []
+    for text in texts:
+        digits = digits_of(text)
+        key = UUID(digits) if len(digits) == WHOLE_ID else None
+        found.append(key if key in there else find_by_id(rows, text, noun=noun).pk)
+    return found

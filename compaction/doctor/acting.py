@@ -5,21 +5,19 @@ Only rows that call or answer are read, as ids and counts: no text, no arguments
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Q
 
-from chatapp.messages.pairing import answers
 from chatapp.models import Message
 
 ROWS_AT_ONCE = 2_000
-# Rows of one branch that are paired at once: what is still open goes on to the next.
-PAIRED_AT_ONCE = 1_000
 _COLUMNS = ("branch", "position", "role", "tool_calls", "tool_call_id", "branch__head_position")
-Row = dict[str, Any]
+Row = tuple[Any, ...]
 
 
 def unpaired_branches(session_ids: Sequence[UUID]) -> set[UUID]:
@@ -32,43 +30,27 @@ def unpaired_branches(session_ids: Sequence[UUID]) -> set[UUID]:
     rows = Message.objects.filter(
         acting, branch__session__in=list(session_ids), kind__in=Message.SPOKEN
     )
-    ordered = rows.order_by("branch", "position").values(*_COLUMNS)
-    found = set()
-    for branch, own in groupby(
-        ordered.iterator(chunk_size=ROWS_AT_ONCE), lambda row: row["branch"]
-    ):
-        if not _pairs(own):
-            found.add(branch)
-    return found
+    ordered = rows.order_by("branch", "position").values_list(*_COLUMNS)
+    by_branch = groupby(ordered.iterator(chunk_size=ROWS_AT_ONCE), itemgetter(0))
+    return {branch for branch, own in by_branch if not _pairs(own)}
 
 
-def _pairs(rows: Iterator[Row]) -> bool:
-    """Whether every result has its call and every call but those at the head its results."""
-    waiting: list[Row] = []
-    for batch in _batches(rows):
-        rows_now = [*waiting, *batch]
-        found = answers(rows_now)
-        if any(row["role"] == "tool" and i not in found for i, row in enumerate(rows_now)):
-            # The rest is read all the same: the reader goes on with the next branch.
-            return False
-        waiting = list(_open(rows_now, set(found.values())))
-    return all(row["position"] == row["branch__head_position"] for row in waiting)
+def _pairs(rows: Iterable[Row]) -> bool:
+    """Whether every result has its call and every call but those at the head its results.
 
-
-def _open(rows: Sequence[Row], answered: set[tuple[int, int]]) -> Iterator[Row]:
-    for index, row in enumerate(rows):
-        calls = list(enumerate(row["tool_calls"] or ()))
-        left = [{"id": one.get("id")} for at, one in calls if (index, at) not in answered]
-        if left and row["role"] != "tool":
-            yield row | {"tool_calls": left}
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == PAIRED_AT_ONCE:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    As messages/pairing.py pairs them, and nothing but the open calls is kept of a branch.
+    """
+    # For each id its open calls, the nearest at the end: whether each stands at the head.
+    waiting: dict[str | None, list[bool]] = {}
+    for _, position, role, calls, answered, head in rows:
+        if role == Message.Role.TOOL:
+            open_calls = waiting.get(str(answered or ""))
+            if not open_calls:
+                return False
+            open_calls.pop()
+            continue
+        for call in calls or ():
+            # What is no assistant's asks nobody: no result answers it.
+            asked = str(call.get("id") or "") if role == Message.Role.ASSISTANT else None
+            waiting.setdefault(asked, []).append(position == head)
+    return all(map(all, waiting.values()))

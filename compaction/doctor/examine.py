@@ -15,7 +15,7 @@ from chatapp.transcript.writing import TranscriptError
 from compaction.doctor.branches import check_cursor, check_leases, check_runs
 from compaction.doctor.findings import Finding, branch_paths
 from compaction.doctor.records import check_records
-from compaction.doctor.screening import suspects
+from compaction.doctor.screening import screen
 from compaction.doctor.summaries import (
     check_branch_summaries,
     check_placeholders,
@@ -39,32 +39,46 @@ ROUNDS = 4
 STILL_THERE = "It is still there after the repair."
 
 
-def examine(session_id: UUID, *, recount: bool = False) -> list[Finding]:
+def examine(session_id: UUID, *, recount: bool = False, work_alone: bool = False) -> list[Finding]:
     """Return everything that is wrong with a session, in the order of repair; changes nothing.
 
     Rows that are read one after another may differ because somebody writes meanwhile: where an
     error shows, it is looked for again while the session's branches are locked. With `recount` the
     tokens of every message are counted again and files of parts compared with what was stored,
-    which reads all of them. A session that was deleted has no findings.
+    which reads all of them. A session that was deleted has no findings. `work_alone`: a screening
+    found nothing but runs or leases, and nothing else is looked at.
     """
-    findings = list(_look(session_id))
+    look = _look_at_work if work_alone else _look
+    findings = list(look(session_id))
     if any(finding.is_error for finding in findings):
         with transaction.atomic():
             lock_branches(session_id)
-            findings = list(_look(session_id))
+            findings = list(look(session_id))
+    if work_alone:
+        return findings
     if recount:
         findings = [*_count(session_id), *findings]
     # Neither locks nor repairs reach the store.
     return [*findings, *check_part_files(session_id, are_read=recount)]
 
 
-def to_examine(session_ids: Sequence[UUID]) -> set[UUID]:
+def to_examine(session_ids: Sequence[UUID]) -> dict[UUID, bool]:
     """Return those of the sessions in which `examine` may find something, by two dozen statements.
 
-    The others have no finding, however many branches and messages they have. A few hundred sessions
-    at a time take little memory.
+    With each, whether that is work alone. The others have no finding, however many branches and
+    messages they have. A few hundred sessions at a time take little memory.
     """
-    return suspects(session_ids) | sessions_naming_files(session_ids)
+    found = screen(session_ids)
+    whole = found.suspected | sessions_naming_files(session_ids)
+    return dict.fromkeys(found.at_work, True) | dict.fromkeys(whole, False)
+
+
+def _look_at_work(session_id: UUID) -> Iterator[Finding]:
+    session = Session.objects.filter(pk=session_id).first()
+    if session is None:
+        return
+    yield from check_runs(session)
+    yield from check_leases(session, branch_paths(session))
 
 
 def _look(session_id: UUID) -> Iterator[Finding]:

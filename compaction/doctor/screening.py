@@ -45,27 +45,39 @@ Status = SessionSummary.Status
 _SPOKEN = Message.SPOKEN
 
 
-def suspects(session_ids: Sequence[UUID]) -> set[UUID]:
-    """Return those of the sessions that `examine` has to look at, by a dozen statements."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened:
+    """What is known of some sessions: which may have a fault, and at which somebody works.
+
+    Of the latter alone runs and leases have to be looked at: a queue with a backlog has many.
+    """
+
+    suspected: frozenset[UUID] = frozenset()
+    at_work: frozenset[UUID] = frozenset()
+
+
+def screen(session_ids: Sequence[UUID]) -> Screened:
+    """Return those of the sessions that have to be looked at, by a dozen statements."""
     if not session_ids:
-        return set()
+        return Screened()
     return _Screening(ids=list(session_ids)).found()
 
 
 @dataclass(kw_only=True)
 class _Screening:
-    """One chunk of sessions; `suspected` are those of which something has to be told."""
+    """One chunk of sessions; `suspected` are those of which something may have to be told."""
 
     ids: list[UUID]
     lines: dict[UUID, BranchLine] = field(default_factory=dict)
     suspected: set[UUID] = field(default_factory=set)
+    at_work: set[UUID] = field(default_factory=set)
     # Of each branch's own active summaries: from where to where, and how many messages.
     active: dict[UUID, list[tuple[int, int, int]]] = field(default_factory=dict)
     sums: dict[tuple[UUID, int], Sums] = field(default_factory=dict)
     totals: dict[UUID, Sums] = field(default_factory=dict)
     heads: dict[UUID, int] = field(default_factory=dict)
 
-    def found(self) -> set[UUID]:
+    def found(self) -> Screened:
         rows = Branch.objects.filter(session__in=self.ids).values_list(*LINE_COLUMNS)
         self.lines = {row[0]: BranchLine(*row) for row in rows}
         self._look_at_work()
@@ -79,24 +91,26 @@ class _Screening:
         self._look_at_branch_summaries()
         self.suspected |= sessions_with_wrong_records(self.ids)
         self._suspect_branches(unpaired_branches(self.ids))
-        return self.suspected
+        at_work = frozenset(self.at_work - self.suspected)
+        return Screened(suspected=frozenset(self.suspected), at_work=at_work)
 
     # --- what works, what is active, where branches begin -----------------------------------------
 
     def _look_at_work(self) -> None:
-        """Suspect sessions with unfinished runs, leases that are over, or no active branch."""
+        """Suspect sessions without an active branch; note unfinished runs, leases that are over."""
         unfinished = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
         runs = CompactionRun.objects.filter(session__in=self.ids, status__in=unfinished)
-        self._suspect(runs.values_list("session", flat=True))
+        self.at_work.update(runs.values_list("session", flat=True))
         sessions = Session.objects.filter(pk__in=self.ids)
         lost = Q(active_branch__isnull=True) | ~Q(active_branch__session=F("pk"))
-        over = Q(turn_expires_at__lt=Now())
-        self._suspect(sessions.filter(lost | over).values_list("pk", flat=True))
+        self._suspect(sessions.filter(lost).values_list("pk", flat=True))
+        over = sessions.filter(turn_expires_at__lt=Now())
+        self.at_work.update(over.values_list("pk", flat=True))
         held = CompactionState.objects.filter(
             branch__session__in=self.ids, lease_owner__isnull=False
         )
         held = held.filter(Q(lease_expires_at__isnull=True) | Q(lease_expires_at__lt=Now()))
-        self._suspect(held.values_list("branch__session", flat=True))
+        self.at_work.update(held.values_list("branch__session", flat=True))
 
     def _look_at_places(self) -> None:
         """Suspect branches that begin nowhere, and messages where no reader expects them."""

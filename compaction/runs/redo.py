@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from chatapp.database import trouble_words
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.branches.snapshot import snapshot_of
@@ -118,9 +119,9 @@ class Redo:
             result.status, result.error = BUSY, str(busy)
         except (CompactionError, UnknownModelError) as error:
             result.status, result.error = FAILED, str(error)
-        except (OperationalError, InterfaceError):
-            raise
         except Exception as error:
+            if isinstance(error, Error) and trouble_words(error):
+                raise
             # One session's fault must not end the work on a hundred thousand others.
             logger.exception("Session %s could not be summarised again", session_id)
             result.status, result.error = FAILED, f"{type(error).__name__}: {error}"

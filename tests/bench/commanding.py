@@ -15,7 +15,7 @@ from chatapp.keys import create_key
 from chatapp.models import Session
 from tests.bench.conversations import owner, stored, summarise_all_but
 from tests.bench.measure import Row, spending
-from tests.bench.million import Filled, fill
+from tests.bench.million import PER_SESSION, Filled, fill
 from tests.bench.processes import ROOT, environment, own_queue, web_server
 from tests.bench.serving import Client
 from tests.bench.sizes import Sizes
@@ -27,7 +27,12 @@ START_AIM = "<= 0.5"
 
 def measure(sizes: Sizes) -> Iterator[Row]:
     """Yield the rows of this theme."""
-    large = fill(0, backlog=sizes.looked_at, summarised=sizes.commanded, salt="commanding")
+    large = fill(
+        sizes.looked_at + sizes.commanded + sizes.examined * PER_SESSION,
+        backlog=sizes.looked_at,
+        summarised=sizes.commanded,
+        salt="commanding",
+    )
     yield from _dry_run(large, sizes)
     yield from _doctor(large, sizes)
     with own_queue():

@@ -19,7 +19,8 @@ class Sizes:
     backlogs: tuple[int, ...] = (10_000, 30_000)
     looked_at: int = 200_000
     commanded: int = 1_000_000
-    examined: int = 20
+    # As many as are screened together.
+    examined: int = 200
     peers: tuple[int, ...] = (1_000, 10_000)
     counted_characters: int = 2_000_000
     imported: int = 10_000

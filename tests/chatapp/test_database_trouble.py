@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-from django.db import InterfaceError, InternalError, OperationalError
+from django.db import InterfaceError, InternalError, OperationalError, connection
 
 from chatapp.models import Session
 from chatapp.turns.lease import TurnLease
@@ -11,6 +16,7 @@ from tests.chatapp.test_api_sessions import url
 from tests.factories import SessionFactory
 
 pytestmark = pytest.mark.django_db
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -76,3 +82,39 @@ def test_a_session_that_is_answered_already_says_when_to_come_back(api, session)
     response = api.post(url(session, "turns/"), {"content": "hello"}, format="json")
     assert (response.status_code, response["Retry-After"]) == (409, "2")
     assert response.json()["code"] == "turn_in_progress"
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (["doctor"], 2),
+        (["resummarize", "--all"], 1),
+        (["resummarize", "--session", "00000000-0000-4000-8000-000000000000"], 1),
+        (["compaction_report"], 1),
+        (["show_session", "00000000-0000-4000-8000-000000000000"], 1),
+        (["roll_up"], 1),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_a_command_says_when_the_tables_are_missing(command, status, tmp_path):
+    """Another database of this server, or rather one of its schemas, has no table."""
+    address = f"sqlite:///{tmp_path / 'none.sqlite3'}"
+    if connection.vendor == "postgresql":
+        address = os.environ["DATABASE_URL"] + "?options=-csearch_path%3Dnowhere"
+    surroundings = os.environ | {
+        "DATABASE_URL": address,
+        "DJANGO_SETTINGS_MODULE": "chatapp.settings",
+        "PALIMPSEST_DATA_DIR": str(tmp_path),
+    }
+    done = subprocess.run(
+        [sys.executable, "manage.py", *command],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, env=surroundings,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert (
+        done.stderr.strip()
+        .splitlines()[-1]
+        .removeprefix("CommandError: ")
+        .startswith("The database has not the tables of this version: run `manage.py migrate`.")
+    )
+    assert "Traceback" not in done.stderr

@@ -54,7 +54,7 @@ def session(owner, model_server, queued) -> Session:
 
 def test_a_tree_without_a_fault_is_not_examined(session):
     assert list(_look(session.pk)) == []
-    assert to_examine([session.pk]) == set()
+    assert not to_examine([session.pk])
 
 
 # Raw changes of one row: what a fault of a program or a person could make.
@@ -146,8 +146,11 @@ def test_whatever_is_found_was_suspected(session, changes):
                 # The database keeps this one from being there.
                 continue
         findings = list(_look(session.pk))
-        if findings:
-            assert to_examine([session.pk]) == {session.pk}, [one.code for one in findings]
+        codes = [one.code for one in findings]
+        doubted = to_examine([session.pk])
+        assert doubted or not codes
+        if doubted.get(session.pk):
+            assert [one.code for one in examine(session.pk, work_alone=True)] == codes
     finally:
         transaction.savepoint_rollback(point)
 
@@ -158,20 +161,28 @@ def test_a_message_before_the_beginning_of_a_root_is_suspected(owner):
     first = Message.objects.filter(session=other).order_by("position")[0]
     Message.objects.filter(pk=first.pk).update(position=-1)
     assert "place_before_fork" in [one.code for one in _look(other.pk)]
-    assert to_examine([other.pk]) == {other.pk}
+    assert to_examine([other.pk]).keys() == {other.pk}
 
 
 def test_statements_do_not_grow_with_sessions_and_branches(session, owner):
     with CaptureQueriesContext(connection) as few:
-        assert to_examine([session.pk]) == set()
+        assert not to_examine([session.pk])
     others = [SessionFactory(owner=owner, wires=talk(4, marker=1)) for _ in range(5)]
     for other in others:
         row = Message.objects.filter(session=other, role="assistant").first()
         for _ in range(6):
             transcript.fork(other, at=row)
     with CaptureQueriesContext(connection) as many:
-        assert to_examine([session.pk, *(other.pk for other in others)]) == set()
+        assert not to_examine([session.pk, *(other.pk for other in others)])
     assert len(many) <= len(few) <= 30
+
+
+def test_of_a_session_at_work_the_work_alone_is_examined(session):
+    """A queue with a backlog has many of them; their messages were looked at together."""
+    CompactionState.objects.filter(branch=session.branch).update(lease_owner=session.pk)
+    assert to_examine([session.pk]) == {session.pk: True}
+    Session.objects.filter(pk=session.pk).update(active_branch=None)
+    assert to_examine([session.pk]) == {session.pk: False}
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -192,15 +203,32 @@ def five(owner, queued) -> list[Session]:
 def test_only_what_may_be_wrong_is_examined(five, monkeypatch):
     examined: list[UUID] = []
 
-    def noted(session_id, *, recount=False):
+    def noted(session_id, **options):
         examined.append(session_id)
-        return examine(session_id, recount=recount)
+        return examine(session_id, **options)
 
     monkeypatch.setattr(doctor, "examine", noted)
     Branch.objects.filter(session=five[2]).update(message_count=99)
     with pytest.raises(SystemExit):
         ran()
     assert examined == [five[2].pk]
+
+
+def test_whole_ids_are_looked_up_together(five):
+    statements = []
+    for some in (five[:3], five):
+        with CaptureQueriesContext(connection) as queries:
+            assert f"{len(some)} sessions examined" in ran(
+                "--session", *(str(one.pk) for one in some)
+            )
+        statements.append(len(queries))
+    assert statements[0] == statements[1]
+
+
+def test_an_id_that_is_gone_is_named_beside_others(five):
+    gone = "00000000-0000-4000-8000-000000000000"
+    with pytest.raises(CommandError, match=f"no session whose id is or starts or ends .*{gone}"):
+        ran("--session", str(five[0].pk), gone)
 
 
 def test_it_goes_on_behind_the_session_where_it_was_stopped(five, monkeypatch):

@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 
 from chatapp.conf import COMMAND_CHECKS
+from chatapp.database import trouble_words
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
@@ -88,8 +89,10 @@ class Command(BaseCommand):
                 raise CommandError(
                     "Stopped; nothing was stored.", returncode=INTERRUPTED_STATUS
                 ) from None
-            except (OperationalError, InterfaceError) as error:
-                raise CommandError(f"The database cannot be reached: {error}") from error
+            except Error as error:
+                if words := trouble_words(error):
+                    raise CommandError(words) from error
+                raise
         if options["json"]:
             self.stdout.write(json.dumps(found.as_dict(), ensure_ascii=True))
         else:

@@ -15,16 +15,17 @@ from uuid import UUID
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 from django.db.models import QuerySet
 
 from chatapp.conf import COMMAND_CHECKS
+from chatapp.database import trouble_words
 from chatapp.formatting import plural, short_id
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
     ProgressBar,
     columns_of,
-    find_by_id,
+    ids_named,
     quiet_logs,
     stop_signals_interrupt,
     wrapped,
@@ -86,10 +87,10 @@ class Command(BaseCommand):
         try:
             sessions = _sessions(options)
             self.take_steps(sessions)
-        except (OperationalError, InterfaceError) as error:
-            raise CommandError(
-                f"The database cannot be reached: {error}", returncode=USAGE_STATUS
-            ) from error
+        except Error as error:
+            if words := trouble_words(error):
+                raise CommandError(words, returncode=USAGE_STATUS) from error
+            raise
         self.show_notes()
         if not self.quiet:
             stream = self.stderr if self.as_json else self.stdout
@@ -125,20 +126,23 @@ class Command(BaseCommand):
 
         A few that somebody named are examined at once, and so is everything that is counted again.
         """
-        doubted = set(ids)
+        doubted = dict.fromkeys(ids, False)
         if len(ids) >= LEAST_SCREENED and not self.recount:
             doubted = to_examine(ids)
         for session_id in ids:
             if session_id in doubted:
-                self.take_step(session_id)
+                self.take_step(session_id, work_alone=doubted[session_id])
             else:
                 self.totals.add([])
                 self.bar.advance()
             self.last = session_id
 
-    def take_step(self, session_id: UUID) -> list[Repaired]:
-        """Examine one session, repair it when told to, show and return what came of it."""
-        findings = examine(session_id, recount=self.recount)
+    def take_step(self, session_id: UUID, *, work_alone: bool = False) -> list[Repaired]:
+        """Examine one session, repair it when told to, show and return what came of it.
+
+        `work_alone`: a screening found nothing but runs or leases (examine).
+        """
+        findings = examine(session_id, recount=self.recount, work_alone=work_alone)
         if self.fix:
             outcomes = repair_findings(session_id, findings, recount=self.recount)
         else:
@@ -281,7 +285,7 @@ def _sessions(options: dict[str, Any]) -> QuerySet[Session]:
         sessions = sessions.filter(owner=owner)
     if options["session"]:
         try:
-            found = [find_by_id(sessions, text, noun="session").pk for text in options["session"]]
+            found = ids_named(sessions, options["session"], noun="session")
         except CommandError as wrong:
             raise CommandError(str(wrong), returncode=USAGE_STATUS) from wrong
         sessions = sessions.filter(pk__in=found)

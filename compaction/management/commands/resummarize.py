@@ -14,11 +14,12 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import InterfaceError, OperationalError
+from django.db import Error
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
 from chatapp.conf import COMMAND_CHECKS
+from chatapp.database import trouble_words
 from chatapp.formatting import plural, span_words
 from chatapp.management.console import (
     INTERRUPTED_STATUS,
@@ -113,9 +114,11 @@ class Command(BaseCommand):
                     f"Stopped after {plural(self.totals.sessions, 'session')}. {GO_ON}",
                     returncode=INTERRUPTED_STATUS,
                 ) from None
-            except (OperationalError, InterfaceError) as error:
+            except Error as error:
                 self.bar.clear()
-                raise CommandError(f"The database cannot be reached: {error} {GO_ON}") from error
+                if words := trouble_words(error):
+                    raise CommandError(f"{words} {GO_ON}") from error
+                raise
         self.show_totals()
 
     def take_steps(self, ids: Iterator[str | UUID], *, limit: int | None) -> None:
