@@ -90,6 +90,6 @@ def price_of(found: Mapping[str, Any]) -> str:
     cost = sum(row["summarising_cost"] for row in rows)
     price = formatting.money(cost) if cost else "nothing that is known: the model has no prices"
     return (
-        f"{found['model']} would be called about {calls:,} times, read {read:,} tokens and write "
-        f"{written:,} at most. That costs {price}."
+        f"{found['model']} would be called about {formatting.plural(calls, 'time')}, read "
+        f"{formatting.plural(read, 'token')} and write {written:,} at most. That costs {price}."
     )

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import ProfileError, build
+from compaction.engine.rendering import template_problem
 
 NESTED = "abridged_history_params"
 LONGEST_JSON = 200_000
@@ -46,6 +47,7 @@ PARAMETER_OF = {name: name for name in _AS_NAMED} | {
 }
 """Every path with the parameter that it sets."""
 _PATH_OF = {name: path for path, name in PARAMETER_OF.items()}
+_TEMPLATE = "summary_node_request_message_template"
 _TEXTS = frozenset(name for name in _AS_NAMED if "_message" in name or name == "prompt")
 
 
@@ -179,8 +181,13 @@ def _problem(path: str, value: Any) -> str:
         return _unknown(path)
     if value is None:
         return ""
+    if name in _TEXTS and not isinstance(value, str):
+        return f"Must be a text, and is {_shown(value)}."
+    if name == _TEMPLATE:
+        # A profile would refuse it, too, but only once nothing else is wrong.
+        return template_problem(value)
     if name in _TEXTS:
-        return "" if isinstance(value, str) else f"Must be a text, and is {_shown(value)}."
+        return ""
     if isinstance(value, bool) or not isinstance(value, int):
         return f"Must be a whole number, and is {_shown(value)}."
     return f"Must not be negative, and is {value}." if value < 0 else ""

@@ -13,6 +13,7 @@ from typing import Any
 from django.db import transaction
 
 from chatapp.database import database_now
+from chatapp.formatting import unit_of
 from chatapp.models import Session
 from compaction.engine.fidelity.redaction import redact
 from compaction.engine.memories import (
@@ -97,7 +98,7 @@ def compress(work: MemoryWork) -> None:
         runs.finish(run, Status.SKIPPED, code=RunCode.NOT_DUE, sentence=sentence)
     elif not found.wanted:
         sentence = (
-            f"There is nothing to rewrite: of {lines:,} memories the newest "
+            f"There is nothing to rewrite: of {lines:,} {unit_of(lines, 'memories')} the newest "
             f"{profile.num_recent_memories_to_keep:,} stay (num_recent_memories_to_keep)."
         )
         runs.finish(run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=sentence)

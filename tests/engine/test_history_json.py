@@ -78,6 +78,7 @@ def test_every_wrong_path_is_named_at_once():
             "cache_ttl_ms": 1.5,
             "prompt": 3,
             "buffer_time": 1,
+            "summary_node_request_message_template": "The summary: {summary}",
             NESTED: {"total_chars_limit": True, "user_limit": 1, "action_chars_limit": [1]},
         }
     )
@@ -92,7 +93,9 @@ def test_every_wrong_path_is_named_at_once():
     assert found[f"{NESTED}.total_chars_limit"] == "Must be a whole number, and is true."
     assert found[f"{NESTED}.user_limit"].startswith("There is no such key. Known: total_chars")
     assert found[f"{NESTED}.action_chars_limit"] == "Must be a whole number, and is a list."
-    assert len(found) == 8
+    template = found["summary_node_request_message_template"]
+    assert template.startswith("Must hold {abridged_history}")
+    assert len(found) == 9
 
 
 @pytest.mark.parametrize(
@@ -160,8 +163,7 @@ def test_a_nested_part_that_is_no_object_is_refused():
     ],
 )
 def test_what_a_profile_could_not_work_with_is_named_by_its_path_too(document, path, said):
-    values = read_history_json(json.dumps(document)).over({})
     with pytest.raises(HistoryJsonError) as error:
-        check_history_values(PRESETS["abridged"], values)
+        check_history_values(PRESETS["abridged"], read_history_json(json.dumps(document)).over({}))
     assert said in error.value.errors[path]
     assert str(error.value).startswith(f"{path}: ")
