@@ -28,7 +28,8 @@ from tests import facts
 from tests.factories import UserFactory
 from tests.fakes.model_server import ModelServer
 
-SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
 # `migrate` fills these from the code, and no test changes them.
 TABLES_OF_THE_CODE = {"auth_permission", "django_content_type", "django_migrations"}
 # What a process of the tests may take when all its tests are done. Two take 550 to 770 MB each, of
@@ -52,6 +53,15 @@ def pytest_report_header() -> str:
 def pytest_collection() -> None:
     """Collect no garbage while tests are found: of what is made now, nearly all stays."""
     gc.disable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what databases do each in their own way, before `-m` chooses (.ci/on-postgresql)."""
+    listed = {ROOT / line for line in (ROOT / ".ci" / "on-postgresql").read_text().splitlines()}
+    for item in items:
+        if item.path in listed:
+            item.add_marker("databases")
 
 
 def pytest_collection_finish() -> None:

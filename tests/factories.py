@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import factory
 from django.contrib.auth import get_user_model
@@ -58,18 +58,23 @@ def store(session: Session, wires) -> list[Message]:
 
 
 def talk(
-    turns: int, *, words: int = 30, marker: int | None = None, facts: Sequence[DrawnFact] = ()
+    turns: int,
+    *,
+    words: int = 30,
+    marker: int | None = None,
+    mark: Callable[[int], str] = code,
+    facts: Sequence[DrawnFact] = (),
 ) -> list[dict]:
-    """Return user/assistant pairs; with `marker` each user message begins with code(marker + n).
+    """Return user/assistant pairs; with `marker` each user message begins with mark(marker + n).
 
     Such a code is for counting what a scripted server echoes. What a summary has to know by
     itself are `facts` of many shapes, dealt out to the user's messages.
     """
     wires = []
     for number in range(turns):
-        mark = f"{code(marker + number)} " if marker is not None else ""
+        begins = f"{mark(marker + number)} " if marker is not None else ""
         told = "".join(f"{fact.sentence} " for fact in facts[number::turns])
-        question = f"{mark}{told}question {number} " + "lorem " * words
+        question = f"{begins}{told}question {number} " + "lorem " * words
         wires.append({"role": "user", "content": question})
         wires.append({"role": "assistant", "content": f"answer {number} " + "ipsum " * words})
     return wires

@@ -60,3 +60,7 @@ def test_the_migrations_of_an_app_can_be_taken_back_and_made_again(empty_databas
             cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_ci_repeats_on_postgresql_is_marked(request):
+    assert request.node.get_closest_marker("databases") is not None

@@ -304,4 +304,11 @@ def test_ci_repeats_what_it_names_and_every_slow_test():
     named = [name for name in names if not name.startswith("#")]
     assert named
     assert [name for name in named if not (ROOT / name).is_file()] == []
-    assert "on_postgresql -m slow\n" in (folder / "run").read_text()
+    run = (folder / "run").read_text()
+    assert '-m "slow or databases" "${files[@]}"' in run
+    assert "grep -rl 'mark\\.slow' tests" in run
+
+
+def test_what_ci_does_not_repeat_is_not_marked(request):
+    """The other side is in tests/architecture/test_migrations.py, which CI repeats."""
+    assert request.node.get_closest_marker("databases") is None

@@ -26,6 +26,7 @@ from tests.cases.support import (
     summarised_as,
 )
 from tests.factories import SessionFactory, store, talk
+from tests.facts import CODE_PATTERN, code
 
 pytestmark = pytest.mark.django_db
 NODE = "<supervisor>"
@@ -89,7 +90,7 @@ def test_b34_what_round_one_kept_is_summarised_in_round_two(cases, play, owner):
 
 
 def test_switching_profiles_loses_nothing_and_calls_nobody(play, owner):
-    server = play([{"when": {}, "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "SUMMARY "}}])
+    server = play([{"when": {}, "reply": {"echo_markers": CODE_PATTERN, "prefix": "SUMMARY "}}])
     for name, base in (("halves", "bisect"), ("nodes", "abridged")):
         save_profile(name=name, base=base, parameters={}, make_default=name == "halves")
     session = SessionFactory(owner=owner, wires=talk(8, marker=1), system_prompt="You help.")
@@ -117,5 +118,5 @@ def test_switching_profiles_loses_nothing_and_calls_nobody(play, owner):
     assert compact(session, keep_last_n=2).status == "succeeded"
     newest = SessionSummary.objects.latest("created_at")
     assert newest.previous is not None
-    assert "MK-0001" in newest.abridged + json.dumps(newest.abridged_entries)
+    assert code(1) in newest.abridged + json.dumps(newest.abridged_entries)
     assert text in server.summarising()[-1].text

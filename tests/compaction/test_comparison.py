@@ -30,12 +30,14 @@ from tests.factories import SessionFactory, call, result, talk, user
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e & “quoted”"
+# What survives is told by kind: these are the kind `markers`.
+MARKER = "MK-{:04d}"
 TABLES = (Message, SessionSummary, CompactionRun, CompactionStep, CompactionState)
 
 
 @pytest.fixture
 def session(owner, model_server, queued):
-    return SessionFactory(owner=owner, wires=talk(40, marker=100))
+    return SessionFactory(owner=owner, wires=talk(40, marker=100, mark=MARKER.format))
 
 
 def run(*arguments: str, **options) -> str:
@@ -226,7 +228,8 @@ def test_pages_are_read_and_not_all_messages_at_once(owner, model_server, queued
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_texts_in_pages_give_the_figures_of_texts_in_one(owner, model_server, monkeypatch, seed):
     chance = random.Random(seed)
-    session = SessionFactory(owner=owner, wires=talk(chance.randint(20, 60), marker=7))
+    wires = talk(chance.randint(20, 60), marker=7, mark=MARKER.format)
+    session = SessionFactory(owner=owner, wires=wires)
     profile("small", message_limit=chance.randint(10, 30), keep_last_n=chance.randint(0, 6))
     whole = figures(session, "--profiles", "small,sliding_window")
     monkeypatch.setattr("compaction.comparison.reading.PAGE", chance.randint(3, 20))
@@ -288,7 +291,7 @@ def test_a_session_whose_model_is_gone_is_left_out_with_a_sentence(owner, sessio
 
 
 def test_several_sessions_are_added_up(owner, session):
-    other = SessionFactory(owner=owner, wires=talk(10, marker=500))
+    other = SessionFactory(owner=owner, wires=talk(10, marker=500, mark=MARKER.format))
     both = json.loads(run(str(session.pk), str(other.pk), "--json", "--profiles", "bisect"))
     alone = [figures(one, "--profiles", "bisect")["bisect"] for one in (session, other)]
     row = both["profiles"][0]

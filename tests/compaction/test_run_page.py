@@ -92,9 +92,10 @@ def test_the_tree_of_a_halved_run_is_drawn_as_it_was_called(halved):
 
 def test_the_joined_outputs_are_what_the_merge_was_given(halved):
     by_order = {step.order: step for step in steps_of(halved)}
-    for node in arrange(steps_of(halved)):
-        if node.step and node.step.kind == "merge":
-            assert [by_order[s.order].output for s in node.joins] == node.step.texts
+    merged = [one for one in arrange(steps_of(halved)) if one.step and one.step.kind == "merge"]
+    assert merged
+    for node in merged:
+        assert [by_order[s.order].output for s in node.joins] == node.step.texts
 
 
 def test_the_page_draws_a_row_a_call_that_leads_to_its_step(admin_client, halved):

@@ -22,6 +22,7 @@ from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, RecoveryStep
 from tests.factories import UserFactory, profile
+from tests.facts import code
 from tests.fakes.model_server import Call, ModelServer, estimate
 from tests.fakes.strict_checker import faults
 
@@ -30,7 +31,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 TURNS = 200
 WINDOW = 32_000
 ANSWER_ROOM = 1_000
-MARKER = re.compile(r"MK-[0-9]{4}")
+MARKS = [code(number) for number in range(TURNS)]
+MARKER = re.compile("|".join(map(re.escape, MARKS)))
 
 
 def error(status: int, headers: dict | None = None, **body) -> dict:
@@ -129,7 +131,7 @@ def sessions(shared, queued, moody) -> list[Session]:
 def next_drafts(session: Session, number: int, chance: random.Random) -> list[NewMessage]:
     """What a client sends next: results for open calls, or a question; both with a marker."""
     last = Message.objects.filter(branch=session.branch, kind="message").order_by("position").last()
-    mark = f"MK-{number:04d}"
+    mark = MARKS[number]
     if last is not None and last.role == "assistant" and last.tool_calls:
         size = chance.choice([20, 2_000, 9_000])
         return [

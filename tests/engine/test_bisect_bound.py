@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 import pytest
@@ -22,6 +23,7 @@ from compaction.engine.types import (
     SummaryRequest,
 )
 from tests.engine.strategies import conversations
+from tests.facts import CODE_PATTERN, code
 from tests.fakes.summarizers import Refusing, WordCounter
 
 PROFILE = Profile(
@@ -31,7 +33,7 @@ PROFILE = Profile(
 
 def items_of(count):
     return tuple(
-        Item(id=n, role="user", text=f"MK-{n:04d} was said", tokens=4, position=n)
+        Item(id=n, role="user", text=f"{code(n)} was said", tokens=4, position=n)
         for n in range(1, count + 1)
     )
 
@@ -63,7 +65,7 @@ def test_what_was_done_is_a_summary_of_the_oldest_messages(calls, read):
     outcome = summary_of(items_of(16), Bounded(most=2, calls=calls))
     assert [item.id for item in outcome.items] == list(range(1, read + 1))
     for number in range(1, 17):
-        assert (f"MK-{number:04d}" in outcome.text) == (number <= read)
+        assert (code(number) in outcome.text) == (number <= read)
     assert outcome.model_calls == calls
 
 
@@ -111,7 +113,7 @@ def test_a_text_that_the_gate_refuses_at_the_bound_gives_way_to_chosen_sentences
     outcome = BisectStrategy().run(job, gated, Once(), lambda step: None)
     assert "night train" not in outcome.text
     assert len(outcome.items) == 30
-    assert "MK-00" in outcome.text
+    assert re.search(CODE_PATTERN, outcome.text)
 
 
 # --- several models -------------------------------------------------------------------------------

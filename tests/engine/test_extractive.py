@@ -21,6 +21,7 @@ from tests.engine.extractive_support import (
     talk,
     units_in,
 )
+from tests.facts import CODE_SHAPES, draw_fact, seed
 
 CONVERSATION = talk(
     "Please fix the failing checkout test. The tax must be rounded per line, never per order.",
@@ -118,10 +119,12 @@ def test_a_second_try_is_shorter():
     assert again.output_tokens <= 0.3 * again.input_tokens < first.output_tokens
 
 
-def test_a_code_is_kept_however_small_the_summary():
+@pytest.mark.parametrize("shape", CODE_SHAPES)
+def test_a_code_is_kept_however_small_the_summary(shape):
+    drawn = draw_fact(random.Random(seed()), shape=shape).value
     long = [f"{CHATTER}Visitors came by. {CHATTER}" for n in range(30)]
-    long[11] = f"{CHATTER}Note that parcel MK-2417 waits. {CHATTER}"
-    assert "MK-2417" in summarize(*talk(*long), target_tokens=60).text
+    long[11] = f"{CHATTER}Note that parcel {drawn} waits. {CHATTER}"
+    assert drawn in summarize(*talk(*long), target_tokens=60).text
 
 
 PARCELS = " ".join(f"Parcel MK-{2000 + n} waits near the old harbour gate." for n in range(40))

@@ -73,7 +73,9 @@ def test_the_actions_of_a_run_of_swe_agent():
 
 @pytest.mark.parametrize("name", ["mini_github_issue", "mini_local"])
 def test_commands_in_a_text_are_none(name: str):
-    for entry in entries_of(items_of(f"swe_agent/{name}"), profile=PROFILE):
+    entries = entries_of(items_of(f"swe_agent/{name}"), profile=PROFILE)
+    assert entries
+    for entry in entries:
         assert not (*entry.modified, *entry.created, *entry.deleted, *entry.viewed)
         assert entry.commands == ()
 

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.facts import CODE_PATTERN
 from tests.field.field_server import CHECKS, is_summary, messages_of
 
 Body = dict[str, Any]
 Refusal = tuple[int, Mapping[str, Any]]
-MARKER = re.compile(r"\b[A-Z]{2}-\d{4}\b")
+MARKER = re.compile(CODE_PATTERN)
 SIGNATURE = {"google": {"thought_signature": "U0lHTg=="}}
 
 

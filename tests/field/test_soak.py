@@ -6,7 +6,6 @@ SOAK_TURNS says how many; the product is held to 200 by hand, to fewer in every 
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 
@@ -17,8 +16,8 @@ from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.worker import execute_run
-from tests import facts
 from tests.factories import SessionFactory, result, user
+from tests.facts import code
 from tests.field.characters import CHARACTERS, CharacterServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -35,15 +34,6 @@ TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"ty
 @pytest.fixture
 def session(owner, queued) -> Session:
     return SessionFactory(owner=owner, system_prompt="Be brief.", tools=TOOLS)
-
-
-def markers(count: int) -> list[str]:
-    chance = random.Random(facts.seed())
-    letters = "ABCDEFGHKLMNPRSTUVWXYZ"
-    return [
-        f"{chance.choice(letters)}{chance.choice(letters)}-{number:04d}"
-        for number in chance.sample(range(1000, 10_000), count)
-    ]
 
 
 def take_turn(session: Session, text: str, *, stream: bool) -> int:
@@ -66,7 +56,7 @@ def test_no_turn_is_lost_and_nothing_is_forgotten(
     character, preset, session, use_models, monkeypatch
 ):
     monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.001)
-    planted = markers(TURNS)
+    planted = [code(number) for number in range(TURNS)]
     with CharacterServer(character) as server:
         use_models(
             {
