@@ -41,7 +41,7 @@ _OTHER_NAMES = {
     "max_completion_tokens": "max_tokens",
 }
 # What a request is made of: without these there is none.
-_ESSENTIAL = frozenset({"model", "messages", "input", "stream", "store"})
+_ESSENTIAL = frozenset({"model", "messages", "input", "stream"})
 _OTHER_API = {"chat": "responses", "responses": "chat"}
 
 # What servers and frameworks say of a path that they do not have, and of nothing else.

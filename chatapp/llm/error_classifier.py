@@ -40,6 +40,7 @@ PER_TIME_TOKENS = any_of(r"\btp[md]\b", r"tokens? per")
 QUOTA_NAMES = any_of(
     r"insufficient_?(?:quota|balance|credit|fund)", r"billing", r"payment_required",
     r"exceeded_?budget|budget_?exceeded", r"allocation_?quota", r"free_?tier_?only",
+    r"^arrearage$",
 )  # fmt: skip
 QUOTA_WORDS = any_of(
     r"insufficient[ _](?:quota|balance|credits?|funds)",
@@ -54,10 +55,17 @@ QUOTA_WORDS = any_of(
     r"\bkey limit exceeded",
     r"\b(?:free tier|credits?)\b.{0,40}(?:exhausted|used up)",
     r"\bout of credits\b",
-    r"额度|余额|欠费|配额",
+    r"额度|余额|欠费|配额|用量上限|使用上限",
 )
 AUTHENTICATION_NAMES = any_of(
     r"invalid_?api_?key", r"authentication_?error", r"permission_?(?:error|denied)"
+)
+AUTHENTICATION_WORDS = any_of(
+    r"\bapi[ _-]?key\b.{0,40}\b(?:not valid|invalid|incorrect|expired|missing|required)\b",
+    r"\b(?:incorrect|invalid|missing|expired|wrong) (?:api[ _-]?key|access token|credentials)\b",
+    r"\binvalid token\b(?! (?:in|at|near)\b| ?['\"<{\[])",
+    r"\bunauthori[sz]ed\b",
+    r"无效的(?:令牌|密钥)|(?:令牌|密钥).{0,6}(?:无效|过期)",
 )
 FILTER_NAMES = any_of(
     r"content_?filter",
@@ -170,6 +178,18 @@ UNAVAILABLE_WORDS = any_of(
     r"\boverloaded\b", r"service (?:is )?unavailable", r"temporarily unavailable", r"bad gateway",
     r"internal server error", r"upstream (?:connect|request timeout)",
 )  # fmt: skip
+# What passes, under a status that says that it does not.
+PASSING_WORDS = any_of(
+    r"\b(?:try|trying) (?:it )?again (?:later|shortly|soon|in (?:a|\d))",
+    r"\bretry (?:later|shortly|in (?:a|\d))",
+    r"\bat (?:full )?capacity\b",
+    r"\boverloaded\b",
+    r"\bmax(?:imum)? concurrency\b",
+    r"\bconnection (?:reset|refused|closed|aborted|timed out)\b",
+    r"\binternal (?:network|server) (?:failure|error)\b",
+    r"\bupstream[ _](?:error|failure|connect)",
+    r"稍后(?:再试|重试)|负载(?:过高|已满)|(?:系统|服务)繁忙",
+)
 TIMEOUT_NAMES = any_of(r"time_?out")
 
 
@@ -346,5 +366,7 @@ _LAST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.CONTEXT_OVERFLOW, is_overflow),
     (ErrorKind.BODY_TOO_LARGE, _is_body_too_large),
     (ErrorKind.TIMEOUT, lambda said: said.status in _UNCLEAR and _times_out(said)),
+    (ErrorKind.AUTHENTICATION, _worded(AUTHENTICATION_WORDS)),
+    (ErrorKind.UNAVAILABLE, lambda said: bool(PASSING_WORDS.search(said.words))),
     (ErrorKind.UNAVAILABLE, _is_outage),
 )

@@ -149,6 +149,17 @@ OTHERS = [
     Row("parameter", "参数 temperature 不支持", ErrorKind.PARAMETER_REFUSED),
     Row("parameter", "temperature and top_p cannot both be specified",
         ErrorKind.PARAMETER_REFUSED),
+    Row("key", "API key not valid. Please pass a valid API key.", ErrorKind.AUTHENTICATION),
+    Row("key", "invalid token (request id: x)", ErrorKind.AUTHENTICATION),
+    Row("no key", "invalid token in the JSON body", ErrorKind.REJECTED),
+    Row("no key", "invalid token '<' at position 3", ErrorKind.REJECTED),
+    Row("passing", "The service is at capacity, please try again later", ErrorKind.UNAVAILABLE),
+    Row("passing", "No instances available (overloaded)", ErrorKind.UNAVAILABLE, status=404),
+    Row("passing", "Upstream error: connection reset by peer", ErrorKind.UNAVAILABLE),
+    Row("passing", "系统繁忙，请稍后再试", ErrorKind.UNAVAILABLE),
+    Row("lasting", "Shorten the name and try again.", ErrorKind.REJECTED),
+    Row("account", "Access denied", ErrorKind.QUOTA, code="Arrearage"),
+    Row("account", "已达到本月用量上限", ErrorKind.QUOTA, status=429),
     Row("path", "Unknown request URL: POST /v1/responses.", ErrorKind.WRONG_WIRE, status=404),
 ]  # fmt: skip
 
