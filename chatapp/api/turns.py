@@ -224,4 +224,7 @@ class ContextView(SessionView):
             "facts": context.facts,
             "not_shown": more.as_dict() if more else None,
         }
+        # A tag of the bytes alone is sure: what decides them is not in a few rows. Holds, back-offs
+        # and the cache's clock end with time, hooks may say anything, and pins, memories, runs and
+        # edited summaries change without the branch's head.
         return tagged(request, as_bytes(told))

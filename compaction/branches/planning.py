@@ -13,6 +13,7 @@ from functools import partial
 
 from django.db import Error
 
+from chatapp.llm.registry import all_models
 from chatapp.models import Message
 from compaction.branches.carriers import frame_tokens
 from compaction.branches.snapshot import BranchSnapshot
@@ -32,6 +33,8 @@ from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
+# How many times what a request waits for is read: the rest is seen to be left, and queued.
+CALLS_MARGIN = 2
 
 logger = logging.getLogger(__name__)
 
@@ -159,11 +162,13 @@ def input_of(
     keep_last_n: int | None = None,
     whole: bool = False,
     at_most: int | None = None,
+    calls: int | None = None,
     in_any_case: bool = False,
 ) -> Sequence[Item]:
     """Return the messages that a run summarises, oldest first; none where all are kept.
 
     With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all. With
+    `calls` no more than such a number of model calls could take in, and as many again. With
     `in_any_case`, the last messages are kept where strategy or cut fail; otherwise PlanFailed is
     raised.
     """
@@ -171,6 +176,8 @@ def input_of(
     cut = find(snapshot, keep_last_n=keep_last_n, whole=whole)
     if at_most is None or keep_last_n is not None:
         at_most = cut.messages
+    if calls is not None:
+        at_most = min(at_most, _most_for(snapshot, cut, calls))
     if cut.summarise is not None:
         return first_batch(cut.summarise, at_most)
     if cut.messages <= at_most:
@@ -183,6 +190,17 @@ def input_of(
         except MoreItemsNeeded:
             # A long group, or a call that may be answered further on.
             read *= 4
+
+
+def _most_for(snapshot: BranchSnapshot, cut: PlannedCut, calls: int) -> int:
+    """Return how many messages are twice what so many calls take in, by their mean size."""
+    models, named = all_models(), snapshot.profile.summary_models
+    windows = [models[alias].context_window for alias in named if alias in models]
+    windows.append(snapshot.model.context_window)
+    room = CALLS_MARGIN * calls * max(windows)
+    if min(windows) <= 0 or cut.tokens <= room:
+        return cut.messages
+    return math.ceil(cut.messages * room / cut.tokens)
 
 
 def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) -> PlanFacts:

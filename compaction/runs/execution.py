@@ -214,7 +214,8 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     if run.trigger == Trigger.PROACTIVE:
         batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
     is_last_way = _uses_digest(run, snapshot)
-    items = _input(run, snapshot, at_most=batch, is_last_way=is_last_way)
+    calls = work.bound.calls if work.bound is not None and not is_last_way else None
+    items = _input(run, snapshot, at_most=batch, calls=calls, is_last_way=is_last_way)
     if not items:
         lifecycle.finish(
             run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=NOTHING_TO_COMPACT
@@ -324,7 +325,12 @@ def _tell_of_digest(run: CompactionRun, snapshot: BranchSnapshot, *, messages: i
 
 
 def _input(
-    run: CompactionRun, snapshot: BranchSnapshot, *, at_most: int | None, is_last_way: bool
+    run: CompactionRun,
+    snapshot: BranchSnapshot,
+    *,
+    at_most: int | None,
+    calls: int | None,
+    is_last_way: bool,
 ) -> Sequence[Item]:
     """Return what the run summarises; raise SummaryFailed where the profile's strategy fails.
 
@@ -336,6 +342,7 @@ def _input(
             keep_last_n=run.keep_last_n,
             whole=run.reason == Reason.OVERFLOW_AGAIN,
             at_most=at_most,
+            calls=calls,
             in_any_case=is_last_way,
         )
     except PlanFailed as failure:

@@ -88,6 +88,23 @@ def test_the_rows_that_are_read_do_not_grow_with_the_history(owner, server, queu
     assert counts[0] == counts[1]
 
 
+def test_a_compaction_on_the_way_reads_what_its_calls_can_take_in(owner, server, queued):
+    profile(**NEVER)
+    server.script = limit(WINDOW)
+    counts = []
+    for messages in (3 * MESSAGES, 6 * MESSAGES):
+        session = long_session(owner, messages)
+        server.calls.clear()
+        with counted_reads() as reads:
+            ask(session)
+        counts.append((reads.rows, len(server.calls)))
+    assert tried()[0] == ("compact", "smaller")
+    (rows, calls), (more_rows, more_calls) = counts
+    assert calls == more_calls
+    # How many messages a call takes in is told by their mean size, which is not quite the same.
+    assert abs(rows - more_rows) < rows / 100
+
+
 def test_what_the_answer_was_given_says_how_much_was_left_out(owner, server, queued):
     profile(**HALVES)
     server.script = limit(WINDOW)
