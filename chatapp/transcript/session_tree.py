@@ -74,6 +74,7 @@ class SessionTree:
         self._branches = {root.pk: _TreeBranch(branch=root, is_new=False)}
         self._root = self._branches[root.pk]
         self._added: list[Message] = []
+        self._ends: dict[tuple[UUID, int], Message] = {}
 
     @classmethod
     def loaded(cls, session: Session) -> SessionTree:
@@ -197,6 +198,13 @@ class SessionTree:
         one = self._branches[message.branch_id]
         if one.last_result <= message.position:
             return message
+        # Very many branches may begin at one message, and what stands behind it is known then.
+        known = (message.pk, len(one.rows))
+        if known not in self._ends:
+            self._ends[known] = self._looked_for_end(message, one)
+        return self._ends[known]
+
+    def _looked_for_end(self, message: Message, one: _TreeBranch) -> Message:
         path = list(islice(self._back_from(message), GROUP_REACH))[::-1]
         behind = islice(one.rows, one.index(message.position) + 1, None)
         rows = [*path, *islice((row for row in behind if row.is_spoken), GROUP_REACH)]

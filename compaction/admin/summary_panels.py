@@ -17,7 +17,7 @@ from chatapp.admin.toolkit.svg import drawing, element
 from compaction import vocabulary
 from compaction.admin.lists import LONG_SUMMARY, SUMMARY_CELLS
 from compaction.engine.policy.reasons import reason_label
-from compaction.models import SessionSummary
+from compaction.models import CompactionRun, SessionSummary
 
 WIDTH, LABEL_WIDTH, BAR_HEIGHT, ROW, PAIR_GAP = 400, 110, 16, 22, 10
 NUMBER_WIDTH = 60
@@ -35,7 +35,7 @@ def ratio_panel(summary: SessionSummary) -> Panel:
         '<div class="ratio"><p>{}</p><p>{}</p><div class="ratio-frame">{}</div>'
         '<p class="help">{}</p></div>',
         f"Of what was read, {became(summary.approx_tokens, summary.summary_tokens)}.",
-        f"Of the whole next request, {_of_request(summary)}.",
+        f"Of the whole next request, {_of_request(summary)}.{_larger(summary)}",
         bars(pairs),
         made_by(summary),
     )
@@ -53,6 +53,16 @@ def _of_request(summary: SessionSummary) -> str:
     said = became(summary.tokens_before, summary.tokens_after)
     is_draft = summary.status == SessionSummary.Status.DRAFT
     return said.replace("became", "would become") if is_draft else said
+
+
+def _larger(summary: SessionSummary) -> str:
+    """Return what is to be said of a request that became no smaller; empty where it did."""
+    if not 0 < summary.tokens_before <= summary.tokens_after:
+        return ""
+    said = " It is no smaller: a summary is sent in a frame, which the messages had not."
+    if summary.trigger == CompactionRun.Trigger.MANUAL:
+        said += " A rule would have stored nothing; a person asked for it, and can restore it."
+    return said
 
 
 def made_by(summary: SessionSummary) -> str:

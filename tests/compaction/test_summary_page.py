@@ -55,6 +55,14 @@ def test_a_sentence_says_what_became_of_the_tokens():
     assert became(0, 0) == "0 tokens became 0"
 
 
+def test_a_request_that_became_no_smaller_is_said(admin_client, session):
+    summary = SessionSummary.objects.get()
+    for before, after, is_said in ((40, 80, True), (80, 80, True), (80, 40, False), (0, 0, False)):
+        SessionSummary.objects.update(tokens_before=before, tokens_after=after)
+        page = admin_client.get(page_of(summary)).text
+        assert ("It is no smaller: a summary is sent in a frame" in page) == is_said
+
+
 def test_the_bars_are_drawn_on_one_scale_and_said_in_words(admin_client, session):
     summary = SessionSummary.objects.get()
     SessionSummary.objects.update(
