@@ -79,6 +79,7 @@ CHANGE_WORDS: Mapping[str, str] = {
     "system_as_user": "The system prompt was put before the first message",
     "strict_ids": "Tool calls got short ids",
     "tools_as_text": "Tool calls were sent as text",
+    "text_beside_calls": "A text was put beside tool calls",
     "with_thoughts": "Earlier reasoning was sent back",
     "without_thoughts": "Earlier reasoning was left out",
     "flat": "The conversation was sent as one text",

@@ -23,6 +23,7 @@ from chatapp.messages.outgoing import (
     ONE_SYSTEM_MESSAGE,
     STRICT_IDS,
     SYSTEM_AS_USER,
+    TEXT_BESIDE_CALLS,
     TEXTS_ONLY,
     TOOLS_AS_TEXT,
     WITH_THOUGHTS,
@@ -44,6 +45,8 @@ _OTHER_NAMES = {
 _ESSENTIAL = frozenset({"model", "messages", "input", "stream"})
 _OTHER_API = {"chat": "responses", "responses": "chat"}
 
+# What a server says that takes no message without a text.
+_NULL = lazy_pattern(r"\bnull\b|\bnone\b|<nil>|\bvalid string\b")
 # What servers and frameworks say of a path that they do not have, and of nothing else.
 _NO_PATH = lazy_pattern(
     r"(?:http status )?(?:40[45])?[ :]*(?:page |route |url )?(?:not found|method not allowed)\.?"
@@ -71,7 +74,14 @@ _MISSES = lazy_pattern(
 )
 # Changes that a model's server wants of every request; the others belong to one conversation.
 _OF_MODEL = frozenset(
-    {ALTERNATING_ROLES, STRICT_IDS, ONE_SYSTEM_MESSAGE, SYSTEM_AS_USER, WITH_THOUGHTS}
+    {
+        ALTERNATING_ROLES,
+        STRICT_IDS,
+        ONE_SYSTEM_MESSAGE,
+        SYSTEM_AS_USER,
+        TEXT_BESIDE_CALLS,
+        WITH_THOUGHTS,
+    }
 )
 
 _TEXTS = {
@@ -83,6 +93,7 @@ _TEXTS = {
     STRICT_IDS: "The server did not accept the ids of tool calls; short ones were sent.",
     TOOLS_AS_TEXT: "The server did not accept the tool calls and their results; they were sent as "
     "text.",
+    TEXT_BESIDE_CALLS: "The server wants a text beside tool calls; one was sent.",
     WITH_THOUGHTS: "The server missed the reasoning of its earlier tool calls; it was sent back.",
     WITHOUT_THOUGHTS: "The server did not accept the reasoning of earlier answers; it was left "
     "out.",
@@ -97,6 +108,7 @@ _IN_FORCE = {
     SYSTEM_AS_USER: "The system prompt is sent as the beginning of the first message.",
     STRICT_IDS: "Ids of tool calls are nine letters and digits.",
     TOOLS_AS_TEXT: "Tool calls and their results are sent as text.",
+    TEXT_BESIDE_CALLS: "A text stands beside every tool call.",
     WITH_THOUGHTS: "The reasoning of all earlier tool calls is sent back.",
     WITHOUT_THOUGHTS: "The reasoning of earlier answers is left out.",
     TEXTS_ONLY: "Messages are sent as plain texts.",
@@ -140,6 +152,8 @@ def adaptation_for(
 
 def _steps(error: ModelError, arguments: Mapping[str, Any]) -> tuple[str, ...]:
     steps = _STEPS.get(error.kind, ())
+    if error.kind is ErrorKind.PARTS_REFUSED and _NULL.search(error.detail.lower()):
+        return (TEXT_BESIDE_CALLS, *steps)
     if error.kind is not ErrorKind.THOUGHTS_REFUSED:
         return steps
     asked = tuple(f"{DROP}{name}" for name in _EFFORT if name in arguments)
@@ -156,13 +170,19 @@ def _of_unknown_meaning(
     server does not have is the one of an API that it does not offer.
     """
     if error.status in (400, 422):
-        found = _without_parameter(error, arguments, done)
+        named = {name: value for name, value in arguments.items() if _is_no_word(name)}
+        found = _without_parameter(error, named, done)
         if found is None and FLAT in done and TEXTS_ONLY not in done and _has_parts(request):
             return _told(TEXTS_ONLY)
         return found
     if error.status in (404, 405) and _NO_PATH.fullmatch(error.detail.strip().lower()):
         return _on_the_other_wire(request, done)
     return None
+
+
+def _is_no_word(name: str) -> bool:
+    """Whether a parameter's name in a sentence is meant as one: "include" may be a verb."""
+    return "_" in name or name == "temperature"
 
 
 def _has_parts(request: ModelRequest) -> bool:
@@ -230,6 +250,8 @@ def refused_parameter(error: ModelError, arguments: Mapping[str, Any]) -> str | 
     words = error.detail.lower()
     places = {name: _place(name, words) for name in sent}
     named = [name for name in sent if places[name] >= 0]
+    if not named:
+        return next((name for name in sent if name in error.code.lower()), None)
     # "max_tokens is not supported, use max_completion_tokens": the first one is meant.
     return min(named, key=lambda name: places[name], default=None)
 

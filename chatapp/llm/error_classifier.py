@@ -39,7 +39,7 @@ PER_TIME_TOKENS = any_of(r"\btp[md]\b", r"tokens? per")
 
 QUOTA_NAMES = any_of(
     r"insufficient_?(?:quota|balance|credit|fund)", r"billing", r"payment_required",
-    r"exceeded_?budget|budget_?exceeded", r"allocation_?quota", r"free_?tier_?only",
+    r"exceeded_?budget|^budget_?exceeded$", r"allocation_?quota", r"free_?tier_?only",
     r"^arrearage$",
 )  # fmt: skip
 QUOTA_WORDS = any_of(
@@ -55,6 +55,7 @@ QUOTA_WORDS = any_of(
     r"\bkey limit exceeded",
     r"\b(?:free tier|credits?)\b.{0,40}(?:exhausted|used up)",
     r"\bout of credits\b",
+    r"\bbalance\b.{0,20}\binsufficient",
     r"额度|余额|欠费|配额|用量上限|使用上限",
 )
 AUTHENTICATION_NAMES = any_of(
@@ -82,6 +83,9 @@ FILTER_WORDS = any_of(
     r"input was flagged",
     r"requires moderation",
     r"\bguardrail",
+    r"\bsafety (?:settings?|system|policy|policies|filters?)\b",
+    r"\busage polic(?:y|ies)\b",
+    r"\binfringement\b",
     r"content exists risk",
     r"considered high risk",
     r"敏感|不安全|违规",
@@ -112,7 +116,10 @@ PAIR_WORDS = any_of(
     r"tool_calls.{0,20}must be followed by",
     r"insufficient tool messages",
     r"\btool[ _](?:call|result|message|response|output)s?\b.{0,60}\b(?:not follow|must "
-    r"(?:follow|have a matching)|no previous|not found|without a|no matching|does not match)",
+    r"(?:follow|be preceded|have a matching)|no previous|not found|without a|no matching|"
+    r"does not match)",
+    r"\bmissing\b.{0,20}\btool_?(?:result|response|output)",
+    r"\bfunction responses?\b.{0,30}\b(?:count|mismatch)",
     r"\btool role\b.{0,40}\bno previous",
     r"toolresult.{0,60}exceeds.{0,40}tooluse",
     r"unexpected role 'tool'",
@@ -130,6 +137,8 @@ PARTS_WORDS = any_of(
     r"\bcontent\b.{0,40}(?:must|should) be a (?:valid )?string",
     r"invalid type: (?:sequence|map), expected a string",
     r"content: invalid type: sequence",
+    # Nothing beside calls: servers that want a text there.
+    r"\bcontent\b.{0,40}(?:\bnull\b|\bnone\b|<nil>)",
 )
 
 OUTPUT_LIMIT_WORDS = any_of(
@@ -146,6 +155,7 @@ OUTPUT_LIMIT_WORDS = any_of(
 ABOUT_THE_WINDOW = any_of(
     r"\bcontext\b", r"\binputs? tokens \+", r"max_tokens must be at least 1, got (?:-\d|0\b)"
 )
+MEDIA_NAMES = any_of(r"media_?budget", r"image_?too_?large", r"too_?many_?images")
 MESSAGE_COUNT_NAMES = lazy_pattern(r"array_above_max_length|too_many_messages")
 MESSAGE_COUNT_WORDS = any_of(
     r"\btoo many messages\b", r"\barray too long\b", r"\blist should have at most"
@@ -165,6 +175,7 @@ BODY_WORDS = any_of(
     r"(?:request entity|payload|request body|content) too large",
     r"total text bytes",
     r"limit on max bytes",
+    r"\b(?:too many|at most [1-9]\d*) (?:images?|pictures?|documents?)\b",
     r"exceeds the maximum (?:allowed )?(?:size|number of bytes)",
     r"exceeds upload limit",
     r"\bimage\b.{0,40}exceed.{0,40}(?:\bmb\b|bytes|size|pixels)",
@@ -185,6 +196,7 @@ PASSING_WORDS = any_of(
     r"\bat (?:full )?capacity\b",
     r"\boverloaded\b",
     r"\bmax(?:imum)? concurrency\b",
+    r"\bsocket hang up\b|\beconn\w+|\bfetch failed\b|\bnetwork error\b",
     r"\bconnection (?:reset|refused|closed|aborted|timed out)\b",
     r"\binternal (?:network|server) (?:failure|error)\b",
     r"\bupstream[ _](?:error|failure|connect)",
@@ -341,6 +353,7 @@ def _is_outage(said: Said) -> bool:
 
 _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.CONTEXT_OVERFLOW, _worded(LONG_REQUESTS)),
+    (ErrorKind.BODY_TOO_LARGE, _named(MEDIA_NAMES)),
     (ErrorKind.REQUEST_OVER_RATE, _is_over_rate),
     (ErrorKind.QUOTA, _is_out_of_quota),
     (ErrorKind.RATE_LIMITED, _is_limited_by_structure),

@@ -36,6 +36,7 @@ ROLE_ORDER = any_of(
     r"after (?:the )?(?:optional )?system message",
     r"unexpected role '?\"?(?:user|assistant)\b",
     r"multiturn requests? alternate",
+    r"\b(?:user|assistant|model|tool) (?:turn|message|role)s?\b.{0,30}\bfollowed by\b",
     r"\bno user (?:query|message|turn|prompt)\b",
     r"\bcontinue from message role\b",
     r"\bassistant messages at the end\b",
@@ -90,6 +91,7 @@ TOOLS = any_of(
     r"\b(?:tools?|tool[ _](?:use|calls?|calling|choice)|function[ _]call\w*)\b.{0,30}\b"
     r"(?:not (?:supported|enabled|available|allowed)|unsupported)",
     r"toolconfig",
+    r"\bsingle tool[- ]calls?\b",
     r"\btool choice requires\b|\btools? param\w* requires\b",
     r"\bno endpoints?\b.{0,40}\btool use\b",
     r"\bmust (?:define|include|declare|provide|pass) (?:the )?(?:\w{1,12} )?tools\b",
@@ -130,8 +132,9 @@ WRONG_WIRE = any_of(
     r"the (?:chat|responses))",
     r"\buse the (?:responses|chat completions?) (?:api|endpoint)",
     r"invalid url \((?:post|get) /\S*(?:responses|chat/completions)",
+    r"\buse /?v1/(?:responses|chat/completions)\b",
     r"\bunsupported_api_for_model\b",
-    r"\bresponses api is not (?:supported|available|enabled)",
+    r"\bresponses api is (?:unavailable|not (?:supported|available|enabled))",
     r"\b(?:post|get|url:?) ['\"]?/\S{0,40}(?:responses|chat/completions)\b",
 )
 _PARAMETERS = (
@@ -144,7 +147,7 @@ PARAMETER_WORDS = any_of(
     rf"{_NAMED}.{{0,80}}(?:\bnot|n't) (?:support|permitted|allowed|accept|available)",
     rf"{_NAMED}.{{0,80}}\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|deprecated|extra|"
     r"only (?:the )?default|must be (?:1|set|exactly|default)|use '?max_|cannot (?:both )?be|"
-    r"may only be|only allowed)",
+    r"may only be|only (?:allowed|supported))",
     rf"{_NAMED}\W.{{0,20}}(?:不支持|非法|错误|無効|不正)|(?:不支持|非法|有误|错误|無効).{{0,20}}{_NAMED}",
     rf"(?:\bnot|n't) (?:support|permit|allow|accept)\w*.{{0,80}}{_NAMED}",
     rf"\binstead of\b.{{0,20}}{_NAMED}",

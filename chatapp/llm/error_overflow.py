@@ -45,6 +45,15 @@ OVERFLOW_WORDS = any_of(
     rf"\binputs?(?: text| prompt| sequence)?(?: is| are| was|:)? {_TOO_LONG}",
     r"\btoo (?:much input|large for (?:the |this )?model)\b",
     rf"\binput length\b.{{0,60}}?{_EXCESS}",
+    r"\b(?:prompt|input|conversation)(?:'s)?\b.{0,30}\b(?:above|over|beyond) the\b.{0,20}"
+    r"\b(?:limit|context|maximum|window|model)",
+    r"\btoo (?:long|large|big) for (?:the |this |its )?(?:model|context|window)",
+    rf"{_EXCESS}.{{0,40}}\b(?:max_model_len|model_max_length|max_seq_len|n_ctx)",
+    # What is full.
+    r"\bcontext (?:window |size |length )?(?:limit )?(?:is |has been |was )?"
+    r"(?:full|reached|exhausted)\b",
+    r"\bconversation\b.{0,40}\bmaximum length\b|\bmaximum length\b.{0,30}\bconversation\b",
+    r"\bmaximum number of input tokens\b",
     rf"\btokens?\b.{{0,60}}?{_EXCESS}",
     rf"{_EXCESS}.{{0,60}}?\btokens?\b",
     r"exceed(?:s|ed)? the maximum (?:allowed )?(?:input |sequence )?length\b",
@@ -108,8 +117,8 @@ _COUNTED = any_of(
 )  # fmt: skip
 _THE_MOST = any_of(
     r"[<>]", r"\bmax", r"\blimit", r"\bonly\b", r"\bconfigured\b", r"\bcapacity\b", r"\bsize\b",
-    r"\bwindow\b", r"\ballow", r"\bsupport", r"\bat most\b", r"\bup to\b", r"\bcannot\b",
-    r"\bover\b", r"\babove\b", r"\bhandle",
+    r"\bwindow\b", r"\bslot\b", r"\ballow", r"\bsupport", r"\bat most\b", r"\bup to\b",
+    r"\bcannot\b", r"\bover\b", r"\babove\b", r"\bhandle",
 )  # fmt: skip
 _OTHER_UNITS = any_of(
     r"\b(?:bytes|[mk]i?b|pixels?|characters?|seconds?|minutes?|hours?|days?|images?|files?|pages?"

@@ -24,6 +24,8 @@ TOOLS_AS_TEXT = "tools_as_text"
 """Calls and their results are told as text."""
 TEXTS_ONLY = "plain_text"
 """Contents are texts; what is no text is named."""
+TEXT_BESIDE_CALLS = "text_beside_calls"
+"""A message with calls has a text, too."""
 WITH_THOUGHTS = "with_thoughts"
 """The reasoning behind all tool calls goes back to whoever gave it, not the newest alone."""
 WITHOUT_THOUGHTS = "without_thoughts"
@@ -39,6 +41,7 @@ SYSTEM_AS_USER = "system_as_user"
 
 NO_OUTPUT = "[The tool returned nothing.]"
 NO_ANSWER = "[No answer was recorded.]"
+NO_WORDS = "[Calls a tool.]"
 BEFORE = "[The conversation begins earlier; what was said before is not part of this request.]"
 _ANSWERED = "[You have answered so far:]\n{text}\n[End of what you have answered.]"
 _GO_ON = "Go on from there."
@@ -78,6 +81,8 @@ def outgoing(
         sent = [(_without(message, _OWN_KEYS), source) for message, source in sent]
     if TEXTS_ONLY in adaptations:
         sent = [({**one, "content": plain_content(one.get("content"))}, at) for one, at in sent]
+    if TEXTS_ONLY in adaptations or TEXT_BESIDE_CALLS in adaptations:
+        sent = [(_with_words(message), source) for message, source in sent]
     if FLAT in adaptations:
         sent = _flat(sent)
         return _without_system_role(sent) if SYSTEM_AS_USER in adaptations else sent
@@ -166,6 +171,12 @@ def plain_content(content: Any) -> Any:
         part["text"] if isinstance(part.get("text"), str) else _named_part(part) for part in content
     ]
     return "\n".join(texts)
+
+
+def _with_words(message: WireMessage) -> WireMessage:
+    """Return a message whose content is no null, also where nothing stands beside its calls."""
+    says_nothing = bool(message.get("tool_calls")) and is_blank(message.get("content"))
+    return {**message, "content": NO_WORDS} if says_nothing else message
 
 
 def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:

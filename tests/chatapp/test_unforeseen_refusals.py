@@ -13,7 +13,13 @@ from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.wires import arguments_of
-from chatapp.messages.outgoing import ALTERNATING_ROLES, FLAT, SYSTEM_AS_USER, outgoing
+from chatapp.messages.outgoing import (
+    ALTERNATING_ROLES,
+    FLAT,
+    SYSTEM_AS_USER,
+    TEXT_BESIDE_CALLS,
+    outgoing,
+)
 from chatapp.models import Session
 from chatapp.turns.service import Turn, run_turn
 from tests.factories import SessionFactory, call, result, store, user
@@ -78,6 +84,26 @@ def test_a_refusal_that_names_a_parameter_is_about_it_whatever_its_words():
         for words in ("{} is locked here", "we do not like {}", "{}: range: -1..1", "about {}?"):
             text = words.format(chance.choice((name, f"'{name}'", f"`{name}`")))
             assert _next(text, request) == code, text
+
+
+@pytest.mark.parametrize("text", ["messages.1.content: none is not an allowed value",
+                                  "invalid message content type: <nil>",
+                                  "messages[1].content: null value not permitted"])  # fmt: skip
+def test_a_server_that_takes_no_null_gets_a_text_beside_calls_and_pictures_stay(text):
+    picture = [{"type": "image_url", "image_url": {"url": "https://e/x.png"}}]
+    messages = [{"role": "user", "content": picture}, call("look", "c1"), result("c1"), user("q")]
+    code = _next(text, ModelRequest(messages=messages))
+    assert code == TEXT_BESIDE_CALLS
+    sent = [message for message, _ in outgoing(messages, {code})]
+    assert all(message["content"] for message in sent)
+    assert sent[0]["content"] == picture
+
+
+def test_a_word_that_may_be_a_verb_names_no_parameter():
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    request = ModelRequest(messages=[user("q")], tools=tools)
+    for text in ("The number of tools exceeds the limit of 128", "we include no tools here"):
+        assert _next(text, request) == FLAT, text
 
 
 def test_what_names_nothing_that_was_sent_is_about_the_messages():
