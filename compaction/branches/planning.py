@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from django.db import Error
 
 from chatapp.llm.registry import all_models
 from chatapp.models import Message
+from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.carriers import frame_tokens
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import Tail, oldest_items, tail_of
@@ -306,18 +307,42 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
     return decision if cut_of(snapshot).messages else None
 
 
-def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
+def batch_of(
+    snapshot: BranchSnapshot,
+    *,
+    only_what_falls_out: bool = False,
+    tokens: Callable[[], int | None] | None = None,
+) -> int:
     """Return how many of the oldest messages an automatic run takes.
 
-    A profile may limit that, and less goes after failures. What is stored as a digest because a
-    request would leave it out is no more than that, and enough to be smaller than it was.
+    A profile may limit that, and less goes after failures; no more go than have so many stored
+    tokens together as `tokens` returns. What is stored as a digest because a request would leave it
+    out is no more than that, and enough to be smaller than it was.
     """
     profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.countable - profile.context_size)
         return digest_limit(profile, least)
-    waiting = cut_of(snapshot).messages
-    return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
+    cut = cut_of(snapshot)
+    size = batch_size(profile, waiting=cut.messages, failures=snapshot.state.failures)
+    # Texts are read in slices: a long history is never read whole to be halved until it fits.
+    most = tokens() if tokens is not None and 0 < cut.messages <= size else None
+    if most is None or cut.tokens <= most:
+        return size
+    return _oldest_with(snapshot, most, through=cut.through)
+
+
+def _oldest_with(snapshot: BranchSnapshot, tokens: int, *, through: int) -> int:
+    """Return how many of the oldest waiting messages have at most so many tokens; at least one.
+
+    Nothing behind them is looked at.
+    """
+    state = snapshot.state
+    waiting = path_messages(snapshot.branch, after=state.cursor, through=through)
+    larger = waiting.filter(tokens_through__gt=state.covered_tokens + tokens).order_by("position")
+    first = larger.values_list("position", flat=True).first() or through
+    within = path_messages(snapshot.branch, after=state.cursor, through=first - 1)
+    return max(1, without_pinned_system(within).count())
 
 
 def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:

@@ -44,7 +44,13 @@ from compaction.runs.hooked import HookCancelled, ask_before_compaction
 from compaction.runs.lifecycle import apply_backoff, note_failure
 from compaction.runs.scheduling import note_problems
 from compaction.runs.steps import Work
-from compaction.runs.strategy import STRATEGY_ERROR, ContinuedTexts, summarise, with_dropped
+from compaction.runs.strategy import (
+    STRATEGY_ERROR,
+    ContinuedTexts,
+    most_tokens_at_once,
+    summarise,
+    with_dropped,
+)
 from compaction.selectors import continued_by, running_row
 from compaction.summaries.columns import Sizes
 from compaction.summaries.drafts import publish_draft, store_draft
@@ -211,9 +217,11 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     if not _is_still_due(run, snapshot):
         return
     batch = None
-    if run.trigger == Trigger.PROACTIVE:
-        batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
     is_last_way = _uses_digest(run, snapshot)
+    if run.trigger == Trigger.PROACTIVE:
+        falling = _is_last_way(run, snapshot)
+        most = None if is_last_way else partial(most_tokens_at_once, snapshot)
+        batch = batch_of(snapshot, only_what_falls_out=falling, tokens=most)
     calls = work.bound.calls if work.bound is not None and not is_last_way else None
     items = _input(run, snapshot, at_most=batch, calls=calls, is_last_way=is_last_way)
     if not items:

@@ -59,6 +59,8 @@ from compaction.summaries.summarizer import (
 logger = logging.getLogger(__name__)
 # What has a place in a message.
 _Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
+CALLS_AT_ONCE = 8
+"""An automatic run reads about as many messages as so many calls of its summariser take."""
 FILE_COLUMNS = ("files_read", "files_modified", "files_created", "files_deleted")
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
@@ -109,12 +111,32 @@ def summarise(
     return with_dropped(_as_stored(found, read), items[: -len(read)]) if drops else found
 
 
+def most_tokens_at_once(snapshot: BranchSnapshot) -> int | None:
+    """Return the stored tokens of messages that an automatic run reads at most; None for any.
+
+    What is left is due at once, so that a long history goes in slices, each of them stored.
+    """
+    if not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
+        return None
+    model = _models(snapshot)[0]
+    return CALLS_AT_ONCE * model.context_window if model.context_window > 0 else None
+
+
+def _models(snapshot: BranchSnapshot) -> list[ModelConfig]:
+    """Return the models that are asked, looked for once a snapshot."""
+    found: list[ModelConfig] | None = snapshot.derived.get("summarising models")
+    if found is None:
+        found = summarising_models(snapshot.session, snapshot.summary_profile, known=snapshot.model)
+        snapshot.derived["summarising models"] = found
+    return found
+
+
 def _asked(
     work: Work, snapshot: BranchSnapshot, items: Sequence[Item]
 ) -> tuple[Summarizer, int | None]:
     """Return who is asked for summaries, and how many characters of a tool result it reads."""
     profile = snapshot.summary_profile
-    models = summarising_models(snapshot.session, profile, known=snapshot.model)
+    models = _models(snapshot)
     summarizer = summarizer_for(
         snapshot.session,
         profile,
