@@ -136,11 +136,13 @@ def database_behind_proxy(*, delay_seconds: float = 0.0) -> Iterator[Proxy]:
     from django.db import connection
 
     assert connection.vendor == "postgresql" and not connection.in_atomic_block
-    before = {name: connection.settings_dict[name] for name in ("HOST", "PORT")}
+    before = {name: connection.settings_dict[name] for name in ("HOST", "PORT", "OPTIONS")}
+    # A pool, which a web server of an earlier test has, keeps connections that go elsewhere.
+    own = {name: value for name, value in before["OPTIONS"].items() if name != "pool"}
     host, port = before["HOST"] or "127.0.0.1", int(before["PORT"] or 5432)
     with proxy(host, port, delay_seconds=delay_seconds) as made:
         connection.close()
-        connection.settings_dict.update(HOST="127.0.0.1", PORT=str(made.listens_on))
+        connection.settings_dict.update(HOST="127.0.0.1", PORT=str(made.listens_on), OPTIONS=own)
         try:
             connection.ensure_connection()
             yield made
