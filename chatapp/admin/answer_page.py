@@ -201,7 +201,7 @@ def _shown(found: RebuiltRequest) -> dict[str, Any]:
         "cut": {index + 1 for index, part in enumerate(found.parts) if part.is_cut},
         "made_of": made_of_rows(described(found.made_of)),
         "digest": found.digest,
-        "total": total,
+        "total_words": formatting.plural(total, "message"),
         "head": [view.message(index) for index in range(head)],
         "tail": [view.message(index) for index in range(tail, total)],
         "left_out": tail - head,

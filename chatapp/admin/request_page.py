@@ -128,6 +128,7 @@ class RequestPage(ReadOnlyAdmin):
             "account": account_rows(context.account),
             "counted": f"{context.account.used:,} of {context.account.window:,} tokens",
             "total": found + rest,
+            "total_words": formatting.plural(found + rest, "message"),
             "head": [view.message(index) for index in range(head)],
             "tail": [view.message(index, behind=rest) for index in range(tail, found)],
             "left_out": tail - head + rest,

@@ -7,12 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.functions import Coalesce
 
 from chatapp.audit import record
 from chatapp.database import database_now
 from chatapp.ids import short_id
+from chatapp.models import Branch
+from chatapp.transcript import lock_some_branches
 from compaction.attention.kinds import BRANCH, KIND_NAMES, KINDS, LOOK_DAYS, LookItem, LookKind
 from compaction.errors import CompactionError
 from compaction.models import LookMark
@@ -136,12 +139,18 @@ def bring_back(mark: LookMark, *, by: Any = None) -> None:
 def _tell(mark: LookMark, action: str, said: str, *, by: Any) -> None:
     """Write into the session's audit log what somebody said of a thing of its branch.
 
-    What is marked of a model belongs to no session: the admin's own history has it.
+    What is marked of a model belongs to no session: the admin's own history has it. The branch is
+    locked before the entry names session and branch, in the order of everyone who locks both: who
+    deletes the session at this moment would be waited for, and wait.
     """
     kind, branch = KIND_NAMES.get(mark.kind), mark.branch
-    if kind is not None and branch is not None:
-        text = f"“{kind.label}” of branch {short_id(branch.pk)} {said}."
-        record(branch.session_id, action, text, by=by, branch=branch)
+    if kind is None or branch is None:
+        return
+    text = f"“{kind.label}” of branch {short_id(branch.pk)} {said}."
+    with transaction.atomic():
+        lock_some_branches(branch.session_id, branch.pk)
+        if Branch.objects.filter(pk=branch.pk).exists():
+            record(branch.session_id, action, text, by=by, branch=branch)
 
 
 def set_aside() -> QuerySet[LookMark]:

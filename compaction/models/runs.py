@@ -46,7 +46,13 @@ class CompactionRun(models.Model):
         # run_of_session begins with it.
         db_index=False,
     )
-    branch = models.ForeignKey("chatapp.Branch", on_delete=models.CASCADE, related_name="runs")
+    branch = models.ForeignKey(
+        "chatapp.Branch",
+        on_delete=models.CASCADE,
+        related_name="runs",
+        # run_of_branch begins with it.
+        db_index=False,
+    )
     status = models.CharField(max_length=9, choices=Status.choices, default=Status.QUEUED)
     trigger = models.CharField(max_length=14, choices=Trigger.choices)
     reason = models.CharField(max_length=40)
@@ -131,6 +137,8 @@ class CompactionRun(models.Model):
             # The admin's list, and the runs of one session, newest first.
             models.Index(fields=["-created_at", "-id"], name="run_newest"),
             models.Index(fields=["session", "-created_at"], name="run_of_session"),
+            # What needs a look: whether a run came after one of the same branch.
+            models.Index(fields=["branch", "-created_at"], name="run_of_branch"),
             # The page of a profile's version: its newest runs.
             models.Index(fields=["profile", "-created_at", "-id"], name="run_of_profile"),
             # Before a run: what the last hour's runs of a session or an owner have spent.

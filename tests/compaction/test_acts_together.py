@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
+from time import sleep
 
 import pytest
+from django.db import connection, transaction
 from django.urls import reverse
 from django.utils import timezone
 
@@ -12,8 +16,10 @@ from chatapp.audit import AuditEntry
 from chatapp.erasure import erase_user, what_erasing_takes
 from chatapp.formatting import short_id
 from chatapp.models import AnswerRequest, Session
+from chatapp.transcript import lock_branches
 from compaction.attention.kinds import KIND_NAMES
 from compaction.attention.listing import waiting
+from compaction.attention.marks import bring_back
 from compaction.branches.leases import ensure_state
 from compaction.doctor.examine import examine
 from compaction.models import BulkItem, BulkJob, CompactionState, LookMark, SessionSummary
@@ -267,3 +273,41 @@ def test_who_held_and_rolled_back_leaves_no_name_in_the_sessions_of_others(sessi
     assert {actor for _, actor in acts(session)} == {None}
     job.refresh_from_db()
     assert (job.requested_by, job.rolled_back_by, job.chosen_by) == (None, None, "")
+
+
+def waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        # What a transaction has seen of it once, it sees again.
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT COUNT(*) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        return cursor.fetchone()[0] > 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor == "sqlite", reason="SQLite lets one at a time write")
+def test_who_brings_a_thing_back_and_who_deletes_its_session_wait_in_one_order(owner):
+    """Each would hold what the other one waits for, and the database end one of them."""
+    session = SessionFactory(owner=owner)
+    mark = LookMark.objects.create(kind="compaction_failed", branch=session.branch)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        with transaction.atomic():
+            lock_branches(session.pk, for_deletion=True)
+            brought = pool.submit(in_a_thread, partial(bring_back, mark, by=owner))
+            for _ in range(500):
+                if waits_for_a_lock():
+                    break
+                sleep(0.01)
+            for row in Session.objects.select_for_update().filter(pk=session.pk):
+                row.delete()
+        assert brought.result(timeout=30) is None
+    assert not AuditEntry.objects.exists()
+
+
+def in_a_thread(work):
+    try:
+        return work()
+    finally:
+        connection.close()

@@ -186,3 +186,11 @@ def test_the_roll_up_raises_them(sessions, owner):
     done(sessions[0], owner)
     tasks.roll_up()
     assert floor_of(KIND) is not None
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PostgreSQL plans by its statistics")
+@pytest.mark.parametrize("name", ["compaction_failed", "compaction_truncated"])
+def test_a_later_run_of_a_branch_is_found_by_an_index(name, db):
+    """A branch of a million messages has twenty thousand runs; each failed one asks for later."""
+    plan = KIND_NAMES[name].rows().explain()
+    assert "run_of_branch (branch_id=? AND created_at>?)" in plan

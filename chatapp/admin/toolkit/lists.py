@@ -77,6 +77,11 @@ class LeanChangeList(ChangeList):
         lean: QuerySet[Any] = rows.annotate(**own.list_previews).only(*own.columns_read())
         return lean
 
+    @property
+    def counted(self) -> str:
+        """How many rows the list has, as far as was looked, for people."""
+        return f"{self.result_count:,}"
+
     def get_results(self, request: HttpRequest) -> None:
         """Read the rows; a value of the address that the database cannot take shows all rows."""
         try:
