@@ -136,11 +136,14 @@ def database_behind_proxy(*, delay_seconds: float = 0.0) -> Iterator[Proxy]:
     from django.db import connection
 
     assert connection.vendor == "postgresql" and not connection.in_atomic_block
-    before = {name: connection.settings_dict[name] for name in ("HOST", "PORT")}
+    before = {name: connection.settings_dict[name] for name in ("HOST", "PORT", "OPTIONS")}
+    # A pool keeps connections that lead elsewhere; one is shared as soon as an application is made.
+    alone = {name: value for name, value in before["OPTIONS"].items() if name != "pool"}
     host, port = before["HOST"] or "127.0.0.1", int(before["PORT"] or 5432)
     with proxy(host, port, delay_seconds=delay_seconds) as made:
         connection.close()
-        connection.settings_dict.update(HOST="127.0.0.1", PORT=str(made.listens_on))
+        here = {"HOST": "127.0.0.1", "PORT": str(made.listens_on), "OPTIONS": alone}
+        connection.settings_dict.update(here)
         try:
             connection.ensure_connection()
             yield made
