@@ -193,6 +193,10 @@ class ContentReader:
         pieces = list(map(_camel, value if isinstance(value, list) else [value]))
         parts: list[Any] = []
         ended: Wire = {}
+        others = max((len(piece.get("candidates") or [0]) - 1 for piece in pieces), default=0)
+        if others:
+            text = f"The response has more candidates than one; {others} were left out."
+            self._problems.append(Problem(line=line, text=text))
         for piece in pieces:
             self.model = text_or_empty(piece.get("modelVersion")) or self.model
             candidates = piece.get("candidates") or [{}]

@@ -187,6 +187,8 @@ class _NodeReader:
     def _answer(self, identifier: str, value: Wire, content: Any) -> list[ImportedMessage]:
         """Return the messages of an answer: from its output, else its text without the HTML."""
         model = text_or_empty(value.get("model"))
+        if sources := _list(value.get("sources")):
+            self._left_out["sources of answers"] += len(sources)
         kinds: list[str] = []
         text = without_rendered(content, kinds) if isinstance(content, str) else content
         reader = ItemReader(self._problems)

@@ -57,15 +57,32 @@ def check_message(value: Any) -> CheckedMessage:
     if is_foreign(value):
         raise DamagedError("its calls or results are in the form of another interface")
     mended: list[str] = []
-    content, thoughts = _without_thoughts(value.get("content"))
+    content, thoughts = _without_thoughts(_said(value))
     wire: Wire = {"role": role, "content": _content(content, mended)}
     wire.update(_named(value, role))
     if role == "assistant":
         wire.update(_asked(value, mended))
     _require_substance(wire, mended)
     stated = value.get("reasoning_content") or value.get("reasoning")
-    reasoning = text_or_empty(stated) or joined(thoughts)
+    reasoning = text_or_empty(stated) or joined(thoughts) or _detailed(value)
     return CheckedMessage(wire=wire, reasoning=reasoning, mended=mended)
+
+
+def _said(value: Wire) -> Any:
+    """Return a message's content; of a recording alone, what is said in it."""
+    audio = value.get("audio")
+    if value.get("content") is None and isinstance(audio, dict):
+        return audio.get("transcript") or None
+    return value.get("content")
+
+
+def _detailed(value: Wire) -> str:
+    """Return the reasoning that stands in parts beside the content, as far as it is text."""
+    details = value.get("reasoning_details")
+    parts = (
+        [part for part in details if isinstance(part, dict)] if isinstance(details, list) else []
+    )
+    return joined(text_or_empty(part.get("text") or part.get("summary")) for part in parts)
 
 
 def _without_thoughts(content: Any) -> tuple[Any, list[str]]:

@@ -43,7 +43,14 @@ def _is_message(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         return False
     parts = value.get("parts")
+    if parts is None:  # the form before there were parts, where it is told by its calls
+        return _invocations(value) != []
     return isinstance(parts, list) and all(_has_type(part) for part in parts)
+
+
+def _invocations(value: Wire) -> list[Any]:
+    calls = value.get("toolInvocations")
+    return calls if isinstance(calls, list) else []
 
 
 def _has_type(part: Any) -> bool:
@@ -60,7 +67,7 @@ def recognises(document: Document) -> bool:
 
 def _shows_itself(value: Any) -> bool:
     if _is_message(value):
-        return bool(value["parts"])
+        return bool(value.get("parts") or _invocations(value))
     exchange = exchange_in(value, DIALECT)
     return exchange is not None and any(map(_is_message, exchange.request["messages"]))
 
@@ -147,11 +154,7 @@ def _parts_of_older(value: Wire) -> list[Any]:
     parts: list[Any] = []
     if thoughts := text_or_empty(value.get("reasoning")):
         parts.append({"type": "reasoning", "text": thoughts})
-    calls = value.get("toolInvocations")
-    parts += [
-        {"type": "tool-invocation", "toolInvocation": call}
-        for call in (calls if isinstance(calls, list) else [])
-    ]
+    parts += [{"type": "tool-invocation", "toolInvocation": call} for call in _invocations(value)]
     content = value.get("content")
     if isinstance(content, list):
         return parts + content

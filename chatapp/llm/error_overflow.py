@@ -89,7 +89,7 @@ _CONTEXT = (
     r"|上下文)"
 )
 _INPUT = (
-    r"(?:\btokens?\b|jeton|トークン|토큰|токен|令牌|词元|入力|입력|输入|提示词|\bprompts?\b"
+    r"(?:\btokens?\b|jeton|トークン|토큰|токен|令牌|词元|入力|입력|프롬프트|输入|提示词|\bprompts?\b"
     r"|eingabe|entrada|entrée|consulta|ввод|запрос)"
 )
 _LENGTH_WORD = (
@@ -98,7 +98,7 @@ _LENGTH_WORD = (
 )
 _TOO_MUCH = (
     r"(?:dépass|excèd|exced[ea]|supera|eccede|überschr|übersteig|превы|超|초과"
-    r"|過長|过长|过大|長すぎ|大きすぎ|너무 (?:길|큽|크)|trop (?:long|grand)"
+    r"|過長|过长|过大|長すぎ|大きすぎ|너무 (?:길|깁|큽|크)|trop (?:long|grand)"
     r"|demasiado (?:larg|grand)|muito (?:long|grande)|troppo lung|слишком (?:длин|больш|велик)"
     r"|aşıyor|vượt|quá dài)"
 )
@@ -107,7 +107,7 @@ FOREIGN_WORDS = any_of(
     rf"(?:{_LENGTH_WORD}|{_TOO_MUCH}).{{0,60}}?{_CONTEXT}",
     rf"{_INPUT}.{{0,60}}?{_TOO_MUCH}",
     rf"{_TOO_MUCH}.{{0,60}}?{_INPUT}",
-    r"(?:长度|对话).{0,20}(?:超过|超出|超限|过长|超长)",
+    r"(?:长度|对话|会话|提示).{0,20}(?:超过|超出|超限|过长|超长)",
     r"压缩上下文",
 )
 # What is counted, and that a number is the most of it.

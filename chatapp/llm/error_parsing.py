@@ -24,6 +24,10 @@ _NESTED_KEYS = (
 )  # fmt: skip
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
 
+# Names of texts in bodies of a form that nobody knows: faultString, errorMessage, description.
+_SPEAKING = lazy_pattern(
+    r"message(?!s$)|msg|err|fault|desc|detail|reason|title|cause|exception", re.IGNORECASE
+)
 _TAG = lazy_pattern(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _LEADING_STATUS = lazy_pattern(r"(?:error code:? ?|http(?:/\S+)? ?)?([45]\d\d)\b", re.IGNORECASE)
 # Pydantic's way of quoting the request, as a text and in a dump that is cut off.
@@ -76,6 +80,9 @@ def read(body: Any, *, status: int | None) -> Said:
         _read_text(body, said, 0)
     else:
         _read_node(body, said, 0)
+        if not said.texts:
+            # Under names that nobody knows: an API gateway's own, another language's.
+            said.texts.extend(_told(body, 0))
     if status is None or status < 400:
         said.status = _named_status(said) or status
     if said.retry_after is None:
@@ -88,13 +95,28 @@ def _read_node(node: Any, said: Said, depth: int) -> None:
         return
     if isinstance(node, list | tuple):
         for entry in node[:_MAX_ENTRIES]:
-            _read_node(entry, said, depth + 1)
+            _read_message(entry, said, depth)
     elif isinstance(node, Mapping):
         _read_fields(node, said)
         for key in _TEXT_KEYS:
             _read_message(node.get(key), said, depth)
         for key in (*_NESTED_KEYS, *_wrapped_in(node)):
             _read_message(node.get(key), said, depth)
+
+
+def _told(node: Any, depth: int, *, tells: bool = False) -> Iterator[str]:
+    """Yield the texts under names that speak of an error; what an error quotes is not judged."""
+    if isinstance(node, str):
+        if tells:
+            yield node[:MAX_CHARS]
+    elif depth <= _MAX_DEPTH and isinstance(node, Mapping):
+        for key, value in list(node.items())[:_MAX_ENTRIES]:
+            if key not in _NAME_KEYS:
+                speaks = bool(_SPEAKING.search(str(key)[:100]))
+                yield from _told(value, depth + 1, tells=speaks)
+    elif depth <= _MAX_DEPTH and isinstance(node, list | tuple):
+        for value in node[:_MAX_ENTRIES]:
+            yield from _told(value, depth + 1, tells=tells)
 
 
 def _wrapped_in(node: Mapping[Any, Any]) -> list[Any]:

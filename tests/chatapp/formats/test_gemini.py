@@ -104,6 +104,17 @@ def test_a_response_says_usage_end_and_model() -> None:
     assert (answer.usage["prompt_tokens"], answer.usage["completion_tokens"]) == (15, 7)
 
 
+def test_of_several_candidates_the_first_one_is_read_and_the_others_are_told() -> None:
+    second = {"content": {"role": "model", "parts": [{"text": "other"}]}}
+    response = RESPONSE | {"candidates": [*RESPONSE["candidates"], second]}
+    parsed = read({"request": request(HI), "response": response})
+
+    assert wires(parsed.conversations[0])[-1]["content"] == "Hello"
+    assert [problem.text for problem in parsed.problems] == [
+        "The response has more candidates than one; 1 were left out."
+    ]
+
+
 def test_calls_without_ids_find_their_results_by_name() -> None:
     looks = [{"functionCall": {"name": "look", "args": {"room": n}}} for n in (4, 5)]
     results = [

@@ -340,6 +340,17 @@ class TestResponse:
 
         assert len(read_one(log).messages) == 2
 
+    def test_reasoning_in_parts_beside_the_content_is_kept(self) -> None:
+        details = [{"type": "reasoning.text", "text": "hm"}, {"type": "reasoning.encrypted"}, 5]
+        conversation = read_one({"messages": [USER, ASSISTANT | {"reasoning_details": details}]})
+        assert conversation.messages[-1].reasoning == "hm"
+
+    def test_what_is_said_in_a_recording_is_the_content(self) -> None:
+        spoken = {"role": "assistant", "content": None, "audio": {"id": "a", "transcript": "hi"}}
+        assert wires(read_one({"messages": [USER, spoken]}))[-1]["content"] == "hi"
+        silent = read({"messages": [USER, spoken | {"audio": {"id": "a"}}]})
+        assert len(silent.conversations[0].messages) == len(silent.problems) == 1
+
     def test_choices_beside_the_messages_are_the_response(self) -> None:
         choice = {"index": 0, "message": ASSISTANT, "finish_reason": "stop"}
         conversation = read_one({"messages": [USER], "choices": [choice]})

@@ -126,6 +126,18 @@ def test_each_form_of_a_call_is_read(part: Any, content: str | None) -> None:
     assert all(m.metadata.get("is_error", False) == ("errorText" in part) for m in results)
 
 
+def test_calls_of_messages_from_before_there_were_parts_are_read() -> None:
+    call = {"state": "result", "toolCallId": "c", "toolName": "look", "args": {"a": 1}}
+    asked = {"role": "user", "content": "go"}
+    answer = {"role": "assistant", "content": "done"}
+    answer["toolInvocations"] = [call | {"result": "found"}]
+    for file in ([asked, answer], {"messages": [asked, answer]}):
+        first, second, third, said = one(file).messages
+        assert first.wire == asked
+        assert second.wire["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"a":1}'}
+        assert (third.wire["content"], said.wire["content"]) == ("found", "done")
+
+
 @pytest.mark.parametrize(
     ("part", "wire"),
     [

@@ -106,6 +106,35 @@ def test_a_gateways_wrapping_is_looked_into_under_any_name_that_says_error():
         assert from_body(body, status=status).kind is OVERFLOW, key
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"fault": {"faultstring": "{}"}},
+        {"errorMessage": "{}"},
+        {"status": "error", "description": "{}"},
+        {"err": "{}"},
+        {"errors": ["{}"]},
+        {"title": "Bad Request", "errorDetail": {"cause": "{}"}},
+    ],
+)
+def test_a_body_of_a_form_that_nobody_knows_is_read_by_its_names(body):
+    def filled(value):
+        if isinstance(value, dict):
+            return {key: filled(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        return value.replace("{}", "prompt is too long: 9000 tokens > 8192 maximum")
+
+    error = from_body(filled(body), status=400)
+    assert (error.kind, error.observed, error.allowed) == (OVERFLOW, 9000, 8192)
+
+
+def test_what_such_a_body_quotes_is_not_judged():
+    quoted = "prompt is too long: 9000 tokens > 8192 maximum"
+    for body in ({"content": quoted}, {"request": {"prompt": quoted}}, {"messages": [quoted]}):
+        assert from_body(body, status=400).kind is ErrorKind.REJECTED
+
+
 OTHERS = [
     Row("account", "Long context requests need extra usage", OVERFLOW, status=403),
     Row("account", "The long context beta is not available to you", OVERFLOW, status=429),
