@@ -6,6 +6,7 @@ Tasks are enqueued when the transaction commits and carry ids only
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -257,6 +258,8 @@ def _hold_no_lock_while_idle() -> None:
 def _begin(**kwargs: Any) -> None:
     _Worker.pid = os.getpid()
     signal.signal(signal.SIGTERM, _told_to_stop)
+    # What starting made stays for ever: searching it for garbage took a tenth of a compaction.
+    gc.freeze()
 
 
 def _told_to_stop(number: int, frame: Any) -> None:

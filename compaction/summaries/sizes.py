@@ -37,7 +37,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     """Return the sizes of the next request without and with an outcome as its newest summary."""
     last = outcome.items[-1].position
     text = snapshot.model.counter.count(sent_text_of(outcome))
-    before = request_before(snapshot)
+    before = request_before(snapshot, passed=outcome.passed)
     # Pinned messages are sent verbatim although they were summarised, too; rules were not read.
     pinned = (pin for pin in snapshot.pins_behind if pin.position <= last)
     again = sum(pin.tokens for pin in pinned if pin.role != Message.Role.SYSTEM)
@@ -63,9 +63,11 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     )
 
 
-def request_before(snapshot: BranchSnapshot) -> int:
-    """Return the size of the next request as things stand."""
-    question = _question_tokens(snapshot, snapshot.state.cursor)
+def request_before(snapshot: BranchSnapshot, *, passed: Sequence[Item] = ()) -> int:
+    """Return the size of the next request as things stand; `passed` are read behind its cursor."""
+    # Where a question follows, the turn that went on behind the cursor is over.
+    is_over = any(item.is_question for item in passed)
+    question = 0 if is_over else _question_tokens(snapshot, snapshot.state.cursor)
     return snapshot.fixed_tokens + snapshot.facts.tokens + question
 
 

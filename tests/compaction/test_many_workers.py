@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -300,6 +301,17 @@ def test_a_busy_worker_that_hears_sigterm_may_finish_its_call(later, settings):
     assert queue._Worker.is_told_to_stop
     # One that hangs is ended after its longest call and some more.
     assert later == [(160, os._exit, [1])]
+
+
+def test_a_worker_does_not_search_for_garbage_in_what_starting_made(monkeypatch):
+    monkeypatch.setattr(signal, "signal", lambda *told: None)
+    monkeypatch.setattr(queue._Worker, "pid", queue._Worker.pid)
+    before = gc.get_freeze_count()
+    try:
+        queue._begin()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()
 
 
 def test_a_worker_that_was_told_to_stop_ends_when_its_task_has_ended(later):
