@@ -19,7 +19,7 @@ from django.db.models import Count, F, Max, Min, Q, QuerySet
 from django.db.models.functions import Coalesce, Now
 
 from chatapp.models import Branch, Message, Session
-from compaction.doctor.acting import unpaired_branches
+from compaction.doctor.calls import unpaired_branches
 from compaction.doctor.lines import (
     HIGHEST,
     LINE_COLUMNS,

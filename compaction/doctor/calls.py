@@ -1,6 +1,7 @@
 """Branches whose own calls and results do not pair, found for many sessions in one read.
 
-Only rows that call or answer are read, as ids and counts: no text, no arguments.
+Only rows that call or answer are read, and of them no texts. What is found is a suspicion: whoever
+examines the session (compaction/doctor/transcript.py) tells what is wrong with it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from chatapp.models import Message
 ROWS_AT_ONCE = 2_000
 _COLUMNS = ("branch", "position", "role", "tool_calls", "tool_call_id", "branch__head_position")
 Row = tuple[Any, ...]
+"""The columns of one message, in that order."""
 
 
 def unpaired_branches(session_ids: Sequence[UUID]) -> set[UUID]:
@@ -26,10 +28,12 @@ def unpaired_branches(session_ids: Sequence[UUID]) -> set[UUID]:
     A call at the branch's head is open, not unanswered. A result in a fork may answer a call of
     its parent: whoever examines the session tells.
     """
-    acting = Q(role=Message.Role.TOOL) | Q(tool_calls__isnull=False)
     rows = Message.objects.filter(
-        acting, branch__session__in=list(session_ids), kind__in=Message.SPOKEN
+        Q(role=Message.Role.TOOL) | Q(tool_calls__isnull=False),
+        branch__session__in=list(session_ids),
+        kind__in=Message.SPOKEN,
     )
+    # In the order of the messages of each branch: a result belongs to the nearest earlier call.
     ordered = rows.order_by("branch", "position").values_list(*_COLUMNS)
     by_branch = groupby(ordered.iterator(chunk_size=ROWS_AT_ONCE), itemgetter(0))
     return {branch for branch, own in by_branch if not _pairs(own)}
