@@ -12,14 +12,17 @@ from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
 
 from chatapp.models import Message
 
 ROWS_AT_ONCE = 2_000
-_COLUMNS = ("branch", "position", "role", "tool_calls", "tool_call_id", "branch__head_position")
+# The branch as text: of hundreds of rows one has to become an id.
+_BRANCH = Cast("branch", TextField())
+_COLUMNS = ("position", "role", "tool_calls", "tool_call_id", "branch__head_position")
 Row = tuple[Any, ...]
-"""The columns of one message, in that order."""
+"""The branch and the columns of one message, in that order."""
 
 
 def unpaired_branches(session_ids: Sequence[UUID]) -> set[UUID]:
@@ -34,9 +37,9 @@ def unpaired_branches(session_ids: Sequence[UUID]) -> set[UUID]:
         kind__in=Message.SPOKEN,
     )
     # In the order of the messages of each branch: a result belongs to the nearest earlier call.
-    ordered = rows.order_by("branch", "position").values_list(*_COLUMNS)
+    ordered = rows.order_by("branch", "position").values_list(_BRANCH, *_COLUMNS)
     by_branch = groupby(ordered.iterator(chunk_size=ROWS_AT_ONCE), itemgetter(0))
-    return {branch for branch, own in by_branch if not _pairs(own)}
+    return {UUID(branch) for branch, own in by_branch if not _pairs(own)}
 
 
 def _pairs(rows: Iterable[Row]) -> bool:
