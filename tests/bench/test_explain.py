@@ -35,6 +35,12 @@ def plan_of(sql: str, *parameters) -> Plan:
     return _of_sqlite(sql, parameters)
 
 
+def open_anew() -> None:
+    """Have the next statement open a connection, also where an application made a pool of them."""
+    connection.close()
+    connection.close_pool()
+
+
 @pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 def test_no_hot_query_reads_a_large_table_whole():
@@ -44,7 +50,7 @@ def test_no_hot_query_reads_a_large_table_whole():
             # Of the database, for a turn opens connections of its own.
             for way in DEAR:
                 cursor.execute(f"ALTER DATABASE {name} SET {way} = off")
-        connection.close()
+        open_anew()
     try:
         with instant_settings(), own_queue():
             report = explain(fill(MESSAGES))
@@ -53,7 +59,7 @@ def test_no_hot_query_reads_a_large_table_whole():
             with connection.cursor() as cursor:
                 for way in DEAR:
                     cursor.execute(f"ALTER DATABASE {name} RESET {way}")
-            connection.close()
+            open_anew()
     assert report.statements > 500
     assert [(one.work, one.sql) for one in report.faults] == []
     # A reason that nothing needs any more would hide what comes next.
