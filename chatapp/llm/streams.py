@@ -92,6 +92,14 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """
     name, data = "", b""
     for line in _lines(chunks):
+        if (
+            data
+            and line.startswith((b"data:", b"event:"))
+            and is_json(data.decode(errors="replace"))
+        ):
+            # No empty line between two events: what is whole is not gone on with.
+            yield from _piece(name, data)
+            name, data = "", b""
         if line.startswith(b"data:"):
             data = b"\n".join((data, line[5:])) if data else line[5:].lstrip()
         elif line.startswith(b"event:"):

@@ -136,7 +136,7 @@ def _lower_output(done: Adjustments, error: ModelError, request: ModelRequest) -
     if found is None:
         return None
     return Change(
-        code=found.code.partition(":")[0],
+        code="output_lowered",
         text=found.text,
         adjustments=replace(done, max_output=output_of(found.code), output_refused=True),
     )

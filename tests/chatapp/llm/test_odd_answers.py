@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -10,6 +11,7 @@ from chatapp.llm import chat_wire
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.openai_client import as_model_error
 from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.streams import DONE, pieces_of
 from tests.facts import seed
 
 REQUEST = ModelRequest(messages=[{"role": "user", "content": "q"}])
@@ -73,6 +75,23 @@ def test_what_is_spoken_is_the_text():
     pieces = [{"audio": {"id": "a", "transcript": "seven "}}, {"audio": {"transcript": "hives"}}]
     reply, shown = _streamed(*pieces, {"audio": {"data": "UklGRg=="}})
     assert reply.text == shown == "seven hives"
+
+
+def test_events_without_an_empty_line_between_them_are_read():
+    chance = random.Random(seed())
+    words = [chance.choice(("a", "b é", "\n", "{")) for _ in range(6)]
+    objects = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in words]
+    text = "".join(f"event: piece\ndata: {json.dumps(one)}\n" for one in objects)
+    raw = f"{text}data: [DONE]\n".encode()
+    cut = chance.randrange(1, len(raw))
+    found = list(pieces_of([raw[:cut], raw[cut:]]))
+    assert found == [*objects, DONE]
+    assert found[-1] is DONE
+
+
+def test_one_object_on_several_data_lines_stays_one():
+    raw = b'data: {\ndata: "a": 1\ndata: }\n\ndata: {"b": 2}\n\n'
+    assert list(pieces_of([raw])) == [{"a": 1}, {"b": 2}]
 
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
