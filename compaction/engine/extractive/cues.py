@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.forms import count_words, is_code_line
@@ -182,6 +183,7 @@ LONGEST_QUESTION_END = 6
 _QUESTION_END = lazy_pattern(r"[?？؟][\"'”’)\]]{0,3}$|[吗呢][。]?$")
 
 
+@lru_cache(maxsize=4096)
 def classify(sentence: str, *, role: str, last: bool = False) -> UnitKind:
     """The kind of a sentence where its words are sure, else a fact.
 

@@ -7,6 +7,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 from compaction.engine.extractive.cues import classify, kind_worth
 from compaction.engine.extractive.forms import (
@@ -56,6 +57,8 @@ MAX_OUTPUT_CHARACTERS = 400_000
 # Read once: a member of an enumeration is found slowly, and most clauses are facts.
 _FACT = UnitKind.FACT
 _DIGITS = re.compile(r"\d+")
+# Conversations repeat themselves, and each pass over one meets its kept clauses again.
+_worth_of_form = lru_cache(maxsize=4096)(form_worth)
 _SAYS = re.compile(r"[^\W_]")
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)\S{0,4}\s?")
 _LETTERS = re.compile(r"[^\W\d_][\w./-]*")
@@ -161,7 +164,7 @@ def _units_of_message(
                 start=first,
                 end=final,
                 entities=_between(entities, starts, first, final),
-                worth=worth * of_kind * form_worth(clause),
+                worth=worth * of_kind * _worth_of_form(clause),
             )
 
 
