@@ -1,6 +1,8 @@
 """Branches whose own calls and results do not pair, found for many sessions in one read.
 
-Only rows that call or answer are read, as ids and counts: no text, no arguments.
+Only rows that call or answer are read, and of them no text. They come branch by branch, in order,
+so that nothing is kept of a branch but its open calls; a result that has no call ends the look at
+its branch.
 """
 
 from __future__ import annotations
