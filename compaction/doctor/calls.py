@@ -1,7 +1,8 @@
 """Branches whose own calls and results do not pair, found for many sessions in one read.
 
-Only rows that call or answer are read, and of them no texts. What is found is a suspicion: whoever
-examines the session (compaction/doctor/transcript.py) tells what is wrong with it.
+Only rows that call or answer are read, and of them no text. They come branch by branch, in order,
+so that nothing is kept of a branch but its open calls; a result that has no call ends the look at
+its branch. What is found is a suspicion: whoever examines the session tells what is wrong with it.
 """
 
 from __future__ import annotations
