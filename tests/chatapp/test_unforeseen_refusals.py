@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chatapp.llm.adaptations import adaptation_for
+from chatapp.llm.adaptations import adaptation_for, refused_parameter
 from chatapp.llm.asking import ask
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.llm.learned_limits import with_learned_limits
@@ -104,6 +104,22 @@ def test_a_word_that_may_be_a_verb_names_no_parameter():
     request = ModelRequest(messages=[user("q")], tools=tools)
     for text in ("The number of tools exceeds the limit of 128", "we include no tools here"):
         assert _next(text, request) == FLAT, text
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("Unsupported parameter: 'metadata', see the vector store.", None),
+        ("A parameter is not supported; please include a valid one.", None),
+        ("Unknown parameter: 'store'.", "store"),
+        ("Unrecognized request argument supplied: store", "store"),
+        ("Unsupported parameter include", "include"),
+    ],
+)
+def test_what_keeps_a_server_from_storing_is_left_out_where_it_is_named_alone(text, meant):
+    sent = {"model": "m", "input": [], "store": False, "include": ["x"]}
+    error = from_body({"error": {"message": text, "code": "unsupported_parameter"}}, status=400)
+    assert refused_parameter(error, sent) == meant
 
 
 def test_what_names_nothing_that_was_sent_is_about_the_messages():
