@@ -22,7 +22,7 @@ from chatapp.messages.outgoing import (
 )
 from chatapp.models import Session
 from chatapp.turns.service import Turn, run_turn
-from tests.factories import SessionFactory, call, result, store, user
+from tests.factories import SessionFactory, call, result, store, talk, user
 from tests.facts import seed
 from tests.field.field_server import CHECKS, FieldServer
 
@@ -225,3 +225,16 @@ def test_a_call_that_is_no_turn_asks_for_a_shorter_answer_too(text, asked, serve
     assert changes[-1] == (f"output_lowered:{asked}", ErrorKind.OUTPUT_LIMIT)
     # Only a number that the server named is its model's longest answer.
     assert model().max_output == (700 if asked == 700 else 4096)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_that_was_made_shorter_for_a_rate_is_not_the_models_longest(served, owner):
+    rate = "Request too large for tokens per min (TPM): Limit 1200, Requested 5000."
+    served(
+        {"check": "answers_over", "most": 600, "message": "max_tokens is too high here"},
+        {"check": "answers_over", "most": 400, "message": rate, "status": 429},
+    )
+    session = SessionFactory(owner=owner, wires=talk(6))
+    store(session, [user("and?")])
+    assert run_turn(Turn(session=session)).answer.content == "ok"
+    assert model().max_output == 4096
