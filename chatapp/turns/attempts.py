@@ -138,6 +138,8 @@ class TurnAttempts:
 
         The request was not even put together, so nothing is learned of the server.
         """
+        if self.question.cancelled.is_set():
+            raise self._failed(ModelError(ErrorKind.CANCELLED))
         account = self.context.account
         self.last_error = ModelError(
             ErrorKind.CONTEXT_OVERFLOW,
