@@ -48,11 +48,11 @@ from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import kept_before
+from compaction.summaries.summarising_models import models_of
 from compaction.summaries.summarizer import (
     ModelSequence,
     admitted,
     storable,
-    summarising_models,
     summarizer_for,
 )
 
@@ -124,20 +124,11 @@ def most_tokens_at_once(work: Work, snapshot: BranchSnapshot) -> int | None:
     if not calls or not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
         return None
     try:
-        window = _models(snapshot)[0].context_window
+        window = models_of(snapshot)[0].context_window
     except UnknownModelError:
         # Whoever asks a model hears of it; a hook may stand in for one.
         return None
     return min(calls) * window if window > 0 else None
-
-
-def _models(snapshot: BranchSnapshot) -> list[ModelConfig]:
-    """Return the models that are asked, looked for once a snapshot."""
-    found: list[ModelConfig] | None = snapshot.derived.get("summarising models")
-    if found is None:
-        found = summarising_models(snapshot.session, snapshot.summary_profile, known=snapshot.model)
-        snapshot.derived["summarising models"] = found
-    return found
 
 
 def _asked(
@@ -145,7 +136,7 @@ def _asked(
 ) -> tuple[Summarizer, int | None]:
     """Return who is asked for summaries, and how many characters of a tool result it reads."""
     profile = snapshot.summary_profile
-    models = _models(snapshot)
+    models = models_of(snapshot)
     summarizer = summarizer_for(
         snapshot.session,
         profile,
