@@ -2,9 +2,10 @@
 
 PostgreSQL takes several statements in one message. The first of a transaction brings its BEGIN
 along, and the last may bring its COMMIT. They run one after the other: each sees what was committed
-before it, and where one fails, none behind it is run. So it makes no difference to what they do,
-with a pool and with pgbouncer in transaction mode either. SQLite is asked over no network: there
-each is run by itself.
+before it, and where one fails, none behind it is run. With a pool, and with pgbouncer in
+transaction mode, it makes no difference to what they do, but for the time: `Now()` is when the
+message came in, also behind a lock that one of them waited for. SQLite is asked over no network:
+there each is run by itself.
 """
 
 from __future__ import annotations

@@ -43,6 +43,10 @@ _OTHER_NAMES = {
 }
 # What a request is made of: without these there is none.
 _ESSENTIAL = frozenset({"model", "messages", "input", "stream"})
+# Names that are words of sentences, too ("in a store", "please include"): what has to stand before
+# them. Without `store: false` some servers keep what was said.
+_VERBS = frozenset({"store", "include"})
+_MEANT_AS_NAME = r"(?:['\"`(\[:=]\s?|\b(?:parameter|argument|field|key|property)s?\s)"
 _OTHER_API = {"chat": "responses", "responses": "chat"}
 
 # What a server says that takes no message without a text.
@@ -259,7 +263,8 @@ def refused_parameter(error: ModelError, arguments: Mapping[str, Any]) -> str | 
 def _place(name: str, words: str) -> int:
     # Some write it in another style: reasoningEffort, reasoning.effort.
     spelled = re.escape(name).replace("_", "[_.]?")
-    found = re.search(rf"(?<![a-z_]){spelled}(?![a-z_])", words)
+    before = _MEANT_AS_NAME if name in _VERBS else "(?<![a-z_])"
+    found = re.search(rf"{before}{spelled}(?![a-z_])", words)
     return found.start() if found else -1
 
 

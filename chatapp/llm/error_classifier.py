@@ -179,6 +179,7 @@ BODY_WORDS = any_of(
     r"exceeds the maximum (?:allowed )?(?:size|number of bytes)",
     r"exceeds upload limit",
     r"\bimage\b.{0,40}exceed.{0,40}(?:\bmb\b|bytes|size|pixels)",
+    r"\b(?:image|picture|audio|video)s?(?: is| are| was)? too (?:large|long|big)\b",
 )
 
 UNAVAILABLE_START = lazy_pattern(r"service unavailable\b")
@@ -242,6 +243,11 @@ _times_out = _named(TIMEOUT_NAMES)
 
 def _is_limited_by_structure(said: Said) -> bool:
     return said.status == 429 or _is_named(said, RATE_NAMES)
+
+
+def _is_too_long_for_the_account(said: Said) -> bool:
+    """Whether the account has no long requests; such requests may also have a rate of their own."""
+    return bool(LONG_REQUESTS.search(said.words)) and not RATE_WORDS.search(said.words)
 
 
 def _is_over_rate(said: Said) -> bool:
@@ -352,7 +358,7 @@ def _is_outage(said: Said) -> bool:
 
 
 _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
-    (ErrorKind.CONTEXT_OVERFLOW, _worded(LONG_REQUESTS)),
+    (ErrorKind.CONTEXT_OVERFLOW, _is_too_long_for_the_account),
     (ErrorKind.BODY_TOO_LARGE, _named(MEDIA_NAMES)),
     (ErrorKind.REQUEST_OVER_RATE, _is_over_rate),
     (ErrorKind.QUOTA, _is_out_of_quota),

@@ -122,9 +122,12 @@ _THE_MOST = any_of(
 )  # fmt: skip
 _OTHER_UNITS = any_of(
     r"\b(?:bytes|[mk]i?b|pixels?|characters?|seconds?|minutes?|hours?|days?|images?|files?|pages?"
-    r"|tools?|functions?|stop|budget)\b",
+    r"|tools?|functions?|stop|vocabulary|json)\b|\bbudget(?:_tokens)?\b",
+    r"\b(?:unexpected|invalid) token\b|\btoken[ _]ids?\b",
     r"\bthinking\b", r"\bminimum\b", r"\bat least\b(?! [\d,]+ (?:input |prompt )?tokens)",
 )  # fmt: skip
+# Names of models, and days: `claude-3-opus-20240229`, `2024-07-31`.
+_VERSIONED = lazy_pattern(r"\b(?:[a-z][\w.]{0,40}(?:-[\w.]{1,40}){1,12}|\d{4}-\d\d-\d\d)\b")
 _NUMBER = lazy_pattern(r"(?<![\w.])(?:\d{1,3}(?:[,_]\d{3}){1,3}|\d{3,9})(?![\w.,]?\d)")
 SMALLEST_WINDOW = 256
 """No smaller window is meant: such a number is a code, a place, a size of something else."""
@@ -142,7 +145,7 @@ def has_too_many_tokens(words: str) -> bool:
 
 
 def _numbers(words: str) -> Iterable[int]:
-    return (number(found[0]) for found in _NUMBER.finditer(words))
+    return (number(found[0]) for found in _NUMBER.finditer(_VERSIONED.sub(" ", words)))
 
 
 NO_BODY = lazy_pattern(r"(?:400|413) ?(?:status code)? ?\(no body\)")
@@ -152,7 +155,9 @@ LONG_REQUESTS = lazy_pattern(r"\blong context (?:requests?|beta|window)\b")
 # Limits on other things: uploads, the number of tools, a tool's name.
 OTHER_LIMITS = any_of(
     r"\b(?:tool|function|file|stop|image|choice|schema)s?\b.{0,30}exceeds the limit of \d",
-    r"(?:access|api|auth|bearer|id) token\b",
+    r"(?:access|api|auth|bearer|csrf|id|jwt|oauth|refresh|session) token\b",
+    r"有效期",
+    r"\b(?:image|picture|audio|video)s?(?: is| are| was)? too (?:large|long|big)\b",
 )
 # Statuses under which a server may call a request too large; 500 was llama.cpp's.
 _REFUSED = (None, 200, 400, 404, 413, 422, 424, 500)

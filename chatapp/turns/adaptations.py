@@ -33,7 +33,8 @@ class Adjustments:
     """The changes so far. `cuts` maps a message's place in the conversation to its characters.
 
     `codes` are adaptations of the request's form (chatapp.llm.adaptations); `output_refused` says
-    that the server refused the length of the answer, and not that of the request.
+    that `max_output` is what the server was asked for after it had refused the length of an answer,
+    and not what the request left, or a rate.
     """
 
     count: int = 0

@@ -138,6 +138,8 @@ class TurnAttempts:
 
         The request was not even put together, so nothing is learned of the server.
         """
+        if self.question.cancelled.is_set():
+            raise self._failed(ModelError(ErrorKind.CANCELLED))
         account = self.context.account
         self.last_error = ModelError(
             ErrorKind.CONTEXT_OVERFLOW,
@@ -245,7 +247,9 @@ class TurnAttempts:
             code="output_lowered",
             text=f"The request filled the window by our count, and the server counts more; an "
             f"answer of {lower:,} tokens at most was asked for instead of {now:,}.",
-            adjustments=replace(self.done, max_output=lower, count=self.done.count + 1),
+            adjustments=replace(
+                self.done, max_output=lower, output_refused=False, count=self.done.count + 1
+            ),
         )
 
     def _next_change(
@@ -268,7 +272,8 @@ class TurnAttempts:
     def _answer_shorter(self, allowed: int) -> None:
         """Ask for a shorter answer where request and answer share a limit per minute."""
         most = max(SMALLEST_OUTPUT_TOKENS, allowed // ANSWER_SHARE)
-        self.done = replace(self.done, max_output=min(self.done.max_output or most, most))
+        shorter = min(self.done.max_output or most, most)
+        self.done = replace(self.done, max_output=shorter, output_refused=False)
 
     def _take_back(self, error: ModelError) -> None:
         """Tell who watches that what was streamed of a refused answer does not count."""

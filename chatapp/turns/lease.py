@@ -63,6 +63,9 @@ class TurnLease:
         self.owner = uuid.uuid4()
         # Whether an UPDATE took it that nothing gave back.
         self.is_held = False
+        # Whether one was sent of which nobody has heard yet whether it was committed.
+        self._is_asked_for = False
+        # When the UPDATE was sent: behind a lock, that is the time which the database goes by.
         self._renewed = 0.0
 
     def take(self) -> None:
@@ -71,6 +74,7 @@ class TurnLease:
         Raises TooManyTurnsError while the owner has TURNS_PER_OWNER turns under way.
         """
         waits = connection.features.has_select_for_update
+        self.asks(True)
         with transaction.atomic() if waits else nullcontext():
             taking = _take.asked(
                 session=self.session.pk,
@@ -79,10 +83,11 @@ class TurnLease:
                 most=chatapp_settings.turns_per_owner,
             )
             *_, taken = together(*_waiting_for_others_of(self.session.owner_id), taking, ends=True)
+        self.asks(False)
         if not taken:
             raise self.refusal()
         self.is_held = True
-        self._begin()
+        _beats.add(self.owner)
 
     def taking(self) -> SessionMark:
         """Return what takes the lease with the messages that come in: one commit for both.
@@ -94,18 +99,20 @@ class TurnLease:
     def forget(self) -> None:
         """Renew it no more: it is given back."""
         _beats.remove(self.owner)
-        self.is_held = False
+        self.is_held = self._is_asked_for = False
 
     def begin(self) -> None:
         """Keep the lease alive that a transaction took which is over; take it where none did."""
         if self.is_held:
-            self._begin()
+            _beats.add(self.owner)
         else:
             self.take()
 
-    def _begin(self) -> None:
-        self._renewed = time.monotonic()
-        _beats.add(self.owner)
+    def asks(self, is_open: bool) -> None:
+        """Note that the UPDATE that takes it goes out, or that its outcome is known."""
+        self._is_asked_for = is_open
+        if is_open:
+            self._renewed = time.monotonic()
 
     def refusal(self) -> Exception:
         """Return why the lease could not be taken, to be raised."""
@@ -122,9 +129,10 @@ class TurnLease:
 
     def renew(self) -> None:
         """Start the lease's time again; raise TurnInProgressError when another turn has it now."""
+        sent = time.monotonic()
         if not _renew(session=self.session.pk, owner=self.owner):
             raise TurnInProgressError("Another turn of this session was started meanwhile.")
-        self._renewed = time.monotonic()
+        self._renewed = sent
 
     def keep(self) -> None:
         """Renew the lease unless that was done just now; raise as `renew` does."""
@@ -132,8 +140,8 @@ class TurnLease:
             self.renew()
 
     def give_back(self) -> None:
-        """Free the session, if this lease still holds it."""
-        if self.is_held:
+        """Free the session, if this lease still holds it, or may hold it for all that is known."""
+        if self.is_held or self._is_asked_for:
             self.forget()
             again_if_cut(lambda: _give_back(session=self.session.pk, owner=self.owner))
 
@@ -147,6 +155,7 @@ class _Taking(SessionMark):
     def active(self, *, session: UUID, branch: UUID, **told: Any) -> list[Statement[Any]]:
         """Return what marks the session and takes the lease."""
         lease = self._lease
+        lease.asks(True)
         user, most = lease.session.owner_id, chatapp_settings.turns_per_owner
         taking = _take_with.asked(
             session=session, branch=branch, user=user, owner=lease.owner, most=most, **told
@@ -160,6 +169,7 @@ class _Taking(SessionMark):
 
     def stored(self, *, is_active: bool) -> None:
         """Have the lease know that it is held, where the transaction that took it is over."""
+        self._lease.asks(False)
         self._lease.is_held |= is_active
 
 

@@ -53,22 +53,21 @@ def state_of(branch: Branch) -> CompactionState:
     would hide everything: it counts as standing where the summaries reach. So does one that rests
     on summaries of a later program (after a rollback), which nobody here can read.
     """
-    return state_as_found(branch, asked_state(branch).run())
+    return _as_found(asked_state(branch).run()) or _worked_out(branch)
 
 
 def asked_state(branch: Branch) -> Statement[list[Any]]:
-    """Return the read that state_of begins with, for state_as_found or ensure_state."""
+    """Return the read that state_of begins with, for ensure_state."""
     return _stored.asked(branch=branch.pk, is_own=not has_ancestors(branch), most=1)
 
 
-def state_as_found(branch: Branch, rows: Sequence[Any]) -> CompactionState:
-    """Return what state_of does, of what its read found."""
+def _as_found(rows: Sequence[Any]) -> CompactionState | None:
     for found in rows:
         found.pinned_sum = getattr(found, "own_pins", None)
         found.has_waiting_run = found.run_waits
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
-    return _worked_out(branch)
+    return None
 
 
 def _worked_out(branch: Branch) -> CompactionState:
@@ -110,8 +109,8 @@ def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> Compacti
 
     `found` is what asked_state has just found.
     """
-    state = state_of(branch) if found is None else state_as_found(branch, found)
-    if state._state.adding:
+    state = _as_found(asked_state(branch).run() if found is None else found)
+    if state is None:
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.
             lock_some_branches(branch.session_id)

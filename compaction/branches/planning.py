@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from django.db import Error
 
-from chatapp.llm.registry import all_models
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.carriers import frame_tokens
@@ -34,8 +33,6 @@ from compaction.engine.types import Decision, Facts, Gain, Item, Plan
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
-# How many times what a request waits for is read: the rest is seen to be left, and queued.
-CALLS_MARGIN = 2
 
 logger = logging.getLogger(__name__)
 
@@ -163,22 +160,22 @@ def input_of(
     keep_last_n: int | None = None,
     whole: bool = False,
     at_most: int | None = None,
-    calls: int | None = None,
+    tokens: int | None = None,
     in_any_case: bool = False,
 ) -> Sequence[Item]:
     """Return the messages that a run summarises, oldest first; none where all are kept.
 
     With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all. With
-    `calls` no more than such a number of model calls could take in, and as many again. With
-    `in_any_case`, the last messages are kept where strategy or cut fail; otherwise PlanFailed is
-    raised.
+    `tokens` about as many as have so many stored ones together: a long history is never read whole
+    to be halved until it fits. With `in_any_case`, the last messages are kept where strategy or cut
+    fail; otherwise PlanFailed is raised.
     """
     find = cut_of if in_any_case else cut_for_run
     cut = find(snapshot, keep_last_n=keep_last_n, whole=whole)
     if at_most is None or keep_last_n is not None:
         at_most = cut.messages
-    if calls is not None:
-        at_most = min(at_most, _most_for(snapshot, cut, calls))
+    if tokens is not None and cut.tokens > tokens:
+        at_most = min(at_most, _oldest_with(snapshot, tokens, through=cut.through))
     if cut.summarise is not None:
         return first_batch(cut.summarise, at_most)
     if cut.messages <= at_most:
@@ -193,15 +190,17 @@ def input_of(
             read *= 4
 
 
-def _most_for(snapshot: BranchSnapshot, cut: PlannedCut, calls: int) -> int:
-    """Return how many messages are twice what so many calls take in, by their mean size."""
-    models, named = all_models(), snapshot.profile.summary_models
-    windows = [models[alias].context_window for alias in named if alias in models]
-    windows.append(snapshot.model.context_window)
-    room = CALLS_MARGIN * calls * max(windows)
-    if min(windows) <= 0 or cut.tokens <= room:
-        return cut.messages
-    return math.ceil(cut.messages * room / cut.tokens)
+def _oldest_with(snapshot: BranchSnapshot, tokens: int, *, through: int) -> int:
+    """Return how many of the oldest waiting messages have at most so many tokens; at least one.
+
+    Nothing behind them is looked at.
+    """
+    state = snapshot.state
+    waiting = path_messages(snapshot.branch, after=state.cursor, through=through)
+    larger = waiting.filter(tokens_through__gt=state.covered_tokens + tokens).order_by("position")
+    first = larger.values_list("position", flat=True).first() or through
+    within = path_messages(snapshot.branch, after=state.cursor, through=first - 1)
+    return max(1, without_pinned_system(within).count())
 
 
 def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) -> PlanFacts:
@@ -307,42 +306,18 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
     return decision if cut_of(snapshot).messages else None
 
 
-def batch_of(
-    snapshot: BranchSnapshot,
-    *,
-    only_what_falls_out: bool = False,
-    tokens: Callable[[], int | None] | None = None,
-) -> int:
+def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
     """Return how many of the oldest messages an automatic run takes.
 
-    A profile may limit that, and less goes after failures; no more go than have so many stored
-    tokens together as `tokens` returns. What is stored as a digest because a request would leave it
-    out is no more than that, and enough to be smaller than it was.
+    A profile may limit that, and less goes after failures. What is stored as a digest because a
+    request would leave it out is no more than that, and enough to be smaller than it was.
     """
     profile, facts = snapshot.profile, snapshot.facts
     if only_what_falls_out:
         least = max(profile.minimum_batch, facts.countable - profile.context_size)
         return digest_limit(profile, least)
-    cut = cut_of(snapshot)
-    size = batch_size(profile, waiting=cut.messages, failures=snapshot.state.failures)
-    # Texts are read in slices: a long history is never read whole to be halved until it fits.
-    most = tokens() if tokens is not None and 0 < cut.messages <= size else None
-    if most is None or cut.tokens <= most:
-        return size
-    return _oldest_with(snapshot, most, through=cut.through)
-
-
-def _oldest_with(snapshot: BranchSnapshot, tokens: int, *, through: int) -> int:
-    """Return how many of the oldest waiting messages have at most so many tokens; at least one.
-
-    Nothing behind them is looked at.
-    """
-    state = snapshot.state
-    waiting = path_messages(snapshot.branch, after=state.cursor, through=through)
-    larger = waiting.filter(tokens_through__gt=state.covered_tokens + tokens).order_by("position")
-    first = larger.values_list("position", flat=True).first() or through
-    within = path_messages(snapshot.branch, after=state.cursor, through=first - 1)
-    return max(1, without_pinned_system(within).count())
+    waiting = cut_of(snapshot).messages
+    return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
 
 
 def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:

@@ -217,13 +217,11 @@ def _extend(work: Work, snapshot: BranchSnapshot) -> None:
     if not _is_still_due(run, snapshot):
         return
     batch = None
-    is_last_way = _uses_digest(run, snapshot)
     if run.trigger == Trigger.PROACTIVE:
-        falling = _is_last_way(run, snapshot)
-        most = None if is_last_way else partial(most_tokens_at_once, snapshot)
-        batch = batch_of(snapshot, only_what_falls_out=falling, tokens=most)
-    calls = work.bound.calls if work.bound is not None and not is_last_way else None
-    items = _input(run, snapshot, at_most=batch, calls=calls, is_last_way=is_last_way)
+        batch = batch_of(snapshot, only_what_falls_out=_is_last_way(run, snapshot))
+    is_last_way = _uses_digest(run, snapshot)
+    tokens = None if is_last_way else most_tokens_at_once(work, snapshot)
+    items = _input(run, snapshot, at_most=batch, tokens=tokens, is_last_way=is_last_way)
     if not items:
         lifecycle.finish(
             run, Status.SKIPPED, code=RunCode.NOTHING_TO_DO, sentence=NOTHING_TO_COMPACT
@@ -337,7 +335,7 @@ def _input(
     snapshot: BranchSnapshot,
     *,
     at_most: int | None,
-    calls: int | None,
+    tokens: int | None,
     is_last_way: bool,
 ) -> Sequence[Item]:
     """Return what the run summarises; raise SummaryFailed where the profile's strategy fails.
@@ -350,7 +348,7 @@ def _input(
             keep_last_n=run.keep_last_n,
             whole=run.reason == Reason.OVERFLOW_AGAIN,
             at_most=at_most,
-            calls=calls,
+            tokens=tokens,
             in_any_case=is_last_way,
         )
     except PlanFailed as failure:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from chatapp.llm.registry import ModelConfig
+from chatapp.llm.registry import ModelConfig, UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.planning import kept_after
@@ -48,11 +48,11 @@ from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import kept_before
+from compaction.summaries.summarising_models import models_of
 from compaction.summaries.summarizer import (
     ModelSequence,
     admitted,
     storable,
-    summarising_models,
     summarizer_for,
 )
 
@@ -61,6 +61,7 @@ logger = logging.getLogger(__name__)
 _Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
 CALLS_AT_ONCE = 8
 """An automatic run reads about as many messages as so many calls of its summariser take."""
+CALLS_MARGIN = 2
 FILE_COLUMNS = ("files_read", "files_modified", "files_created", "files_deleted")
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
@@ -111,24 +112,23 @@ def summarise(
     return with_dropped(_as_stored(found, read), items[: -len(read)]) if drops else found
 
 
-def most_tokens_at_once(snapshot: BranchSnapshot) -> int | None:
-    """Return the stored tokens of messages that an automatic run reads at most; None for any.
+def most_tokens_at_once(work: Work, snapshot: BranchSnapshot) -> int | None:
+    """Return the stored tokens of messages that a run reads at most; None for any.
 
-    What is left is due at once, so that a long history goes in slices, each of them stored.
+    What is left of an automatic run is due at once, so that a long history goes in slices, each of
+    them stored. Of one that may make few calls as much again is read: so it is seen what is left.
     """
-    if not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
+    calls = [CALLS_AT_ONCE] if work.run.trigger == CompactionRun.Trigger.PROACTIVE else []
+    if work.bound is not None:
+        calls.append(CALLS_MARGIN * work.bound.calls)
+    if not calls or not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
         return None
-    model = _models(snapshot)[0]
-    return CALLS_AT_ONCE * model.context_window if model.context_window > 0 else None
-
-
-def _models(snapshot: BranchSnapshot) -> list[ModelConfig]:
-    """Return the models that are asked, looked for once a snapshot."""
-    found: list[ModelConfig] | None = snapshot.derived.get("summarising models")
-    if found is None:
-        found = summarising_models(snapshot.session, snapshot.summary_profile, known=snapshot.model)
-        snapshot.derived["summarising models"] = found
-    return found
+    try:
+        window = models_of(snapshot)[0].context_window
+    except UnknownModelError:
+        # Whoever asks a model hears of it; a hook may stand in for one.
+        return None
+    return min(calls) * window if window > 0 else None
 
 
 def _asked(
@@ -136,7 +136,7 @@ def _asked(
 ) -> tuple[Summarizer, int | None]:
     """Return who is asked for summaries, and how many characters of a tool result it reads."""
     profile = snapshot.summary_profile
-    models = _models(snapshot)
+    models = models_of(snapshot)
     summarizer = summarizer_for(
         snapshot.session,
         profile,

@@ -12,8 +12,11 @@ import logging
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
 from chatapp.models import Session
+from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
 
+# In `derived`.
+_MODELS = "summarising models"
 logger = logging.getLogger(__name__)
 
 
@@ -43,6 +46,15 @@ def summarising_models(
     if unknown is not None:
         logger.warning("A summarising model is left out: %s", unknown)
     return list(found.values())
+
+
+def models_of(snapshot: BranchSnapshot) -> list[ModelConfig]:
+    """Return the models that write a branch's summaries, looked for once a snapshot."""
+    found: list[ModelConfig] | None = snapshot.derived.get(_MODELS)
+    if found is None:
+        found = summarising_models(snapshot.session, snapshot.summary_profile, known=snapshot.model)
+        snapshot.derived[_MODELS] = found
+    return found
 
 
 def summarising_model(session: Session, profile: Profile) -> ModelConfig:

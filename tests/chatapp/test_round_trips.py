@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from datetime import timedelta
 from functools import partial
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.db import IntegrityError, OperationalError, connection, connections, transaction
 from django.db.models import QuerySet
 
 from chatapp import transcript
 from chatapp.compiled import CompiledInsert, compiled_read, compiled_update
+from chatapp.database import database_now
 from chatapp.models import LearnedLimits
 from chatapp.round_trips import Statement, together
+from chatapp.transcript import placing
 from chatapp.transcript.placing import NotStoredBesideError
 from chatapp.transcript.writing import NewMessage
+from chatapp.turns import lease as leases
+from chatapp.turns.lease import LEASE_SECONDS
+from chatapp.turns.service import Turn, begin_turn
 from tests.bench.statements import round_trips
 from tests.factories import SessionFactory
 
@@ -132,6 +141,50 @@ def test_of_a_connection_that_broke_nobody_says_that_nothing_was_stored():
         transcript.append(branch, [NewMessage(wire={"role": "user", "content": "a"})], beside=cut)
     connection.close()
     assert stored() == [1, 1, 1]
+
+
+@ON_POSTGRESQL
+def test_a_lease_whose_commit_nobody_heard_of_is_given_back(monkeypatch):
+    session = SessionFactory()
+
+    def unheard(*statements: Statement[object], ends: bool = False) -> list[object]:
+        found = together(*statements, ends=ends)
+        if ends:
+            raise OperationalError("the answer to COMMIT was lost")
+        return found
+
+    monkeypatch.setattr(placing, "together", unheard)
+    question = NewMessage(wire={"role": "user", "content": "a"})
+    with pytest.raises(OperationalError):
+        begin_turn(Turn(session=session, drafts=[question]))
+    session.refresh_from_db()
+    assert session.branch.message_count == 1
+    assert session.turn_owner is None
+
+
+@ON_POSTGRESQL
+def test_a_lease_that_waited_for_a_lock_is_renewed_before_it_is_relied_on(monkeypatch):
+    monkeypatch.setattr(leases, "FRESH_LEASE_SECONDS", 0.1)
+    session, is_locked = SessionFactory(), threading.Event()
+
+    def hold() -> None:
+        with transaction.atomic():
+            get_user_model().objects.select_for_update().get(pk=session.owner_id)
+            is_locked.set()
+            time.sleep(0.3)
+        connection.close()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    is_locked.wait(10)
+    question = NewMessage(wire={"role": "user", "content": "a"})
+    started = begin_turn(Turn(session=session, drafts=[question]))
+    now = database_now()
+    started.lease.keep()
+    session.refresh_from_db()
+    started.lease.give_back()
+    other.join()
+    assert session.turn_expires_at > now + timedelta(seconds=LEASE_SECONDS - 0.1)
 
 
 @ON_POSTGRESQL

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from chatapp.llm.adaptations import adaptation_for
+from chatapp.llm.adaptations import adaptation_for, refused_parameter
 from chatapp.llm.asking import ask
 from chatapp.llm.errors import ErrorKind, from_body
 from chatapp.llm.learned_limits import with_learned_limits
@@ -22,7 +22,7 @@ from chatapp.messages.outgoing import (
 )
 from chatapp.models import Session
 from chatapp.turns.service import Turn, run_turn
-from tests.factories import SessionFactory, call, result, store, user
+from tests.factories import SessionFactory, call, result, store, talk, user
 from tests.facts import seed
 from tests.field.field_server import CHECKS, FieldServer
 
@@ -104,6 +104,22 @@ def test_a_word_that_may_be_a_verb_names_no_parameter():
     request = ModelRequest(messages=[user("q")], tools=tools)
     for text in ("The number of tools exceeds the limit of 128", "we include no tools here"):
         assert _next(text, request) == FLAT, text
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("Unsupported parameter: 'metadata', see the vector store.", None),
+        ("A parameter is not supported; please include a valid one.", None),
+        ("Unknown parameter: 'store'.", "store"),
+        ("Unrecognized request argument supplied: store", "store"),
+        ("Unsupported parameter include", "include"),
+    ],
+)
+def test_what_keeps_a_server_from_storing_is_left_out_where_it_is_named_alone(text, meant):
+    sent = {"model": "m", "input": [], "store": False, "include": ["x"]}
+    error = from_body({"error": {"message": text, "code": "unsupported_parameter"}}, status=400)
+    assert refused_parameter(error, sent) == meant
 
 
 def test_what_names_nothing_that_was_sent_is_about_the_messages():
@@ -209,3 +225,16 @@ def test_a_call_that_is_no_turn_asks_for_a_shorter_answer_too(text, asked, serve
     assert changes[-1] == (f"output_lowered:{asked}", ErrorKind.OUTPUT_LIMIT)
     # Only a number that the server named is its model's longest answer.
     assert model().max_output == (700 if asked == 700 else 4096)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_that_was_made_shorter_for_a_rate_is_not_the_models_longest(served, owner):
+    rate = "Request too large for tokens per min (TPM): Limit 1200, Requested 5000."
+    served(
+        {"check": "answers_over", "most": 600, "message": "max_tokens is too high here"},
+        {"check": "answers_over", "most": 400, "message": rate, "status": 429},
+    )
+    session = SessionFactory(owner=owner, wires=talk(6))
+    store(session, [user("and?")])
+    assert run_turn(Turn(session=session)).answer.content == "ok"
+    assert model().max_output == 4096

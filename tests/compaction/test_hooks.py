@@ -96,6 +96,21 @@ def test_a_replacement_is_stored_without_a_model_call(session, use_hooks, model_
     assert "All is well." in sent(session)[0]["content"]
 
 
+def test_a_hook_stands_in_for_a_summarising_model_that_is_gone(
+    owner, use_hooks, model_server, settings
+):
+    models = settings.CHATAPP["MODELS"]
+    settings.CHATAPP = settings.CHATAPP | {"MODELS": models | {"gone": models["default"]}}
+    profile(message_limit=4, max_context_tokens=0, keep_last_n=1, summary_model="gone")
+    settings.CHATAPP = settings.CHATAPP | {"MODELS": models}
+    session = SessionFactory(owner=owner, wires=talk(4))
+    toys.First.compact = answering(Replacement(summary="All is well."))
+    use_hooks(FIRST)
+    assert say(session, "go on").answer is not None
+    run = CompactionRun.objects.get()
+    assert (run.status, run.error) == ("succeeded", "")
+
+
 def test_what_a_hook_stored_comes_back_and_is_given_to_the_next_one(session, use_hooks):
     toys.First.compact = answering(Replacement(summary="Part one.", details={"seen": 8}))
     use_hooks(FIRST)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from chatapp.llm.errors import ErrorKind
 from chatapp.models import Incident, Message, Session
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from compaction.branches.past_window import WINDOWS, is_past_window
@@ -135,6 +138,17 @@ def test_where_nothing_helps_the_turn_fails_in_the_words_of_an_overflow(owner, s
         ask(session)
     assert sent(server) == []
     assert Incident.objects.get(session=session, kind="error").code == "context_overflow"
+
+
+def test_who_has_stopped_the_turn_waits_for_no_recovery(owner, server, queued):
+    profile(**NEVER)
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(TurnFailedError) as failure:
+        ask(long_session(owner), cancelled=stopped)
+    assert failure.value.error.kind is ErrorKind.CANCELLED
+    assert server.calls == []
+    assert not RecoveryStep.objects.exists()
 
 
 def test_where_nothing_would_be_done_about_it_the_server_has_the_last_word(owner, server, queued):

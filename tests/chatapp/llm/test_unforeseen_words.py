@@ -35,6 +35,11 @@ NO_COMPARISONS = (
     "image of {a}x{a} pixels in the prompt, maximum {b}",
     "seed {a} is out of range for at most {b}",
     "error {a}: cannot reach host in 2 seconds, limit {b} tokens",
+    "prompt-caching-2024-07-31 is not supported for maker-3-large-20240229",
+    "the context-1m-2025-08-07 beta is not supported by maker-4-20250514",
+    "unexpected token < at position {a}, line {b}",
+    "budget_tokens {b} in the prompt must be over {a}",
+    "token id {a} is over the limit of {b}",
 )
 
 
@@ -68,6 +73,25 @@ def test_two_numbers_alone_are_no_overflow(template):
     for _ in range(5):
         text = _filled(template, chance)
         assert from_body({"error": {"message": text}}, status=400).kind is not OVERFLOW, text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The session token has exceeded its lifetime",
+        "refresh token too long",
+        "令牌已超过有效期，请重新登录",
+        "user prompt: image is too large for the model",
+    ],
+)
+def test_tokens_of_other_kinds_and_pictures_that_are_too_much_are_no_overflow(text):
+    assert from_body({"error": {"message": text}}, status=400).kind is not OVERFLOW
+
+
+def test_a_rate_of_long_requests_is_a_rate():
+    text = "This would exceed your rate limit of {} input tokens per minute for long context {}."
+    text = text.format("1,000,000", "requests")
+    assert from_body({"error": {"message": text}}, status=429).kind is ErrorKind.RATE_LIMITED
 
 
 @pytest.mark.parametrize(
