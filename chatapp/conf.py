@@ -126,10 +126,11 @@ class ServerSettings(SettingsGroup):
     queue_workers: int = setting(2, "Worker processes of a cluster.")
     queue_timeout_seconds: int = setting(600, "A task is killed after this long.", unit="seconds")
     queue_retry_seconds: int = setting(
-        lambda given: 3 * given["queue_timeout_seconds"],
+        # One worker works off two tasks before the one that waits behind them.
+        lambda given: (3 if given["queue_workers"] > 1 else 4) * given["queue_timeout_seconds"],
         "A lost task is delivered again after this long.",
         unit="seconds",
-        shown="3 × time-out",
+        shown="3 × time-out; with one worker 4 ×",
     )
     email_host: str = setting("", "Server that mails of alerts go out by.", shown="none")
     email_port: int = setting(587, "Its port.")

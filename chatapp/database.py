@@ -66,10 +66,37 @@ def share_connections(size: int) -> None:
     for one in connections.all(initialized_only=True):
         if one.connection is not None:
             one.close()
-    pool = {"min_size": 1, "max_size": size, "timeout": POOL_WAIT_SECONDS}
+    pool = {
+        "min_size": 1,
+        "max_size": size,
+        "timeout": POOL_WAIT_SECONDS,
+        "connection_class": _class_of_shared_connections(),
+    }
     settings["OPTIONS"] = settings.get("OPTIONS", {}) | {"pool": pool}
     # The pool keeps them; a thread that kept one would keep it from the others.
     settings["CONN_MAX_AGE"] = 0
+
+
+def _class_of_shared_connections() -> type[Any]:
+    """Return the driver's class, whose check on being borrowed empties the pool where it fails.
+
+    After a restart of the server all connections that rest are cut. The pool would find them one by
+    one, waiting twice as long for each: five of them are more than a thread waits for.
+    """
+    from psycopg import Connection
+    from psycopg import OperationalError as CutError
+
+    class SharedConnection(Connection[Any]):
+        def execute(self, *args: Any, **kwargs: Any) -> Any:
+            # Django asks by cursors; this is the pool's check alone.
+            try:
+                return super().execute(*args, **kwargs)
+            except CutError:
+                pool = connection.pool  # type: ignore[attr-defined]  # PostgreSQL's has one
+                pool.drain()
+                raise
+
+    return SharedConnection
 
 
 def release_connection(*, of_a_server: bool = False) -> None:

@@ -79,6 +79,25 @@ print(json.dumps([first, in_threads(lambda: asked(PID))[0], in_threads(lambda: a
 
 
 @on_postgresql
+def test_after_a_restart_of_the_server_the_next_request_waits_for_one_connection_alone():
+    code = """
+import psycopg, time
+all_there = threading.Barrier(8)
+def held():
+    pid = asked(PID)
+    all_there.wait()
+    return pid
+cut = in_threads(held, 8)
+with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
+    for pid in cut:
+        other.execute("SELECT pg_terminate_backend(%s)", [pid])
+found = in_threads(lambda: asked(PID))
+print(json.dumps([len(set(cut)), len(found), found[0] in cut]))
+"""
+    assert told(code) == [8, 1, False]
+
+
+@on_postgresql
 def test_there_are_never_more_than_the_setting_says_and_who_waits_too_long_is_told():
     code = """
 from chatapp import database

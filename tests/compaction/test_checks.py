@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings
 from django.core.checks import run_checks
 from django.db import connection
 
+from chatapp.conf import ServerSettings
 from compaction import checks
 from compaction.models import CompactionProfile
 from compaction.profiles import make_default
@@ -117,6 +119,18 @@ def test_w001_a_short_retry_would_deliver_twice(found):
     )["compaction.W001"]
     assert "40" in message.hint
     assert "compaction.W001" not in found(queue=cluster | {"retry": 41})
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_w001_the_default_is_long_enough_for_any_number_of_workers(found, monkeypatch, workers):
+    monkeypatch.setenv("QUEUE_WORKERS", str(workers))
+    server = ServerSettings.from_environment()
+    cluster = settings.Q_CLUSTER | {
+        "workers": server.queue_workers,
+        "timeout": server.queue_timeout_seconds,
+        "retry": server.queue_retry_seconds,
+    }
+    assert "compaction.W001" not in found(queue=cluster)
 
 
 @pytest.mark.parametrize("change", [{"max_attempts": 0}, {"ack_failures": False}])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.strategies.acceptance import (
     does_not_shrink,
     fault_of_outcome,
@@ -126,6 +127,15 @@ def test_a_text_is_far_too_long_at_twenty_thousand_characters():
 def test_most_of_what_is_named_was_written_by_somebody(text, invented):
     found = implausible(text, REQUEST)
     assert (invented in found) if invented else (found == "")
+
+
+def test_what_earlier_passes_kept_was_written_by_somebody():
+    """A merge's texts are shorter than the clauses that a summariser without a model chooses of."""
+    text = "Orders QQ-1111, RR-2222 and SS-3333 are late."
+    kept = Unit(text=text, kind=UnitKind.FACT, speaker="user", position=1)
+    merge = SummaryRequest(kind="merge", texts=("Two orders.", "One order."))
+    assert "QQ-1111 for example (3 in all)" in implausible(text, merge)
+    assert implausible(text, replace(merge, units=(kept,))) == ""
 
 
 # --- outcomes -------------------------------------------------------------------------------------

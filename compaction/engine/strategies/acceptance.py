@@ -315,6 +315,8 @@ def _invented(text: str, request: SummaryRequest) -> list[str]:
 
 def _source(request: SummaryRequest) -> str:
     parts = [request.previous, request.instructions, *request.texts]
+    # Who chooses clauses chooses from these, too, and a merge's texts hold few of them.
+    parts += [unit.text for unit in request.units]
     for item in request.items:
         parts += [item.text, item.thinking, item.tool_name]
         parts += [f"{call.name} {call.arguments}" for call in item.tool_calls]
