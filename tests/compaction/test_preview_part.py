@@ -142,7 +142,7 @@ def test_the_request_page_says_what_it_does_not_show(owner, admin_client, model_
     session = everything(owner, 1_000)
     page = admin_client.get(request_url(session)).content.decode()
     # The first hundred and the last four hundred are shown.
-    assert "1000 messages" in page
+    assert "1,000 messages" in page
     assert (
         "500 messages with 50,000 tokens, from 101 to 600, are sent, too, and not shown here."
         in page

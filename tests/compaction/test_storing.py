@@ -14,7 +14,7 @@ from compaction.branches.leases import ensure_state
 from compaction.engine.parameters import Profile
 from compaction.engine.types import Outcome
 from compaction.models import CompactionState, SessionSummary
-from compaction.runs.resummarize import resummarize
+from compaction.runs.resummarize import VERSION, resummarize
 from compaction.summaries import columns, storing
 from compaction.summaries.summarizer import ModelSummarizer
 from tests.compaction.support import NEVER, compact, state, stored
@@ -182,10 +182,13 @@ def test_how_many_were_to_be_kept_is_stored(asked, changes, kept):
     assert columns._kept_by_count(Profile(**changes), SimpleNamespace(keep_last_n=asked)) == kept
 
 
-def test_the_version_of_a_strategy_comes_before_that_of_its_prompts():
-    row = SessionSummary(metadata={"strategy_version": "s2"}, prompt_version="p1")
-    assert columns.version_of(row) == "s2"
-    assert columns.version_of(SessionSummary(metadata={}, prompt_version="p1")) == "p1"
+def test_the_version_of_a_strategy_comes_before_that_of_its_prompts(summary):
+    def version(**columns):
+        SessionSummary.objects.filter(pk=summary.pk).update(**columns)
+        return SessionSummary.objects.annotate(made_by=VERSION).get(pk=summary.pk).made_by
+
+    assert version(metadata={"strategy_version": "s2"}, prompt_version="p1") == "s2"
+    assert version(metadata={"strategy_version": ""}) == version(metadata={}) == "p1"
 
 
 def test_the_ratio_in_the_metadata_has_four_places():
