@@ -42,6 +42,14 @@ QUOTA_NAMES = any_of(
     r"exceeded_?budget|^budget_?exceeded$", r"allocation_?quota", r"free_?tier_?only",
     r"^arrearage$",
 )  # fmt: skip
+# One of money: what a model may think, or a request may hold, has a budget as well.
+_BUDGET = "".join(
+    rf"(?<!{other}[ _])"
+    for other in (
+        "thinking", "reasoning", "token", "tokens", "context", "image", "media", "input", "prompt",
+        "output",
+    )
+) + r"(?<![a-z])budget\b"  # fmt: skip
 QUOTA_WORDS = any_of(
     r"insufficient[ _](?:quota|balance|credits?|funds)",
     r"payment required",
@@ -51,7 +59,7 @@ QUOTA_WORDS = any_of(
     r"exceed.{0,40}\bquota\b",
     r"\b(?:monthly|weekly)\b.{0,30}\blimit",
     r"\busage limit",
-    r"\bbudget\b.{0,40}exceed|exceed.{0,20}budget|\bover budget\b",
+    rf"{_BUDGET}.{{0,40}}exceed|exceed.{{0,20}}{_BUDGET}|\bover {_BUDGET}",
     r"\bkey limit exceeded",
     r"\b(?:free tier|credits?)\b.{0,40}(?:exhausted|used up)",
     r"\bout of credits\b",

@@ -38,7 +38,7 @@ class Play:
         self.turns: list[dict[str, Any]] = []
         self.runs: list[CompactionRun] = []
         self.imports: list[tuple[int, Any]] = []
-        # The cases name the markers that they look for.
+        # The cases, and the server's summaries, tell messages by markers of this shape.
         wires = talk(**case["talk"], mark="MK-{:04d}".format) if case.get("talk") else []
         wires += expanded(case.get("messages", []))
         prompt = case.get("system_prompt", "")

@@ -88,6 +88,21 @@ def test_tokens_of_other_kinds_and_pictures_that_are_too_much_are_no_overflow(te
     assert from_body({"error": {"message": text}}, status=400).kind is not OVERFLOW
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Token budget exceeded: the prompt has 9,000 tokens, the context 8,192.", OVERFLOW),
+        ("This request would exceed the context budget.", OVERFLOW),
+        ("max_tokens exceeds the thinking budget", ErrorKind.OUTPUT_LIMIT),
+        ("The thinking budget exceeds the maximum of 24576.", ErrorKind.REJECTED),
+        ("Budget has been exceeded! Current cost: 10, max budget: 5", ErrorKind.QUOTA),
+        ("This key is over budget.", ErrorKind.QUOTA),
+    ],
+)
+def test_a_budget_is_an_accounts_where_it_is_no_models_or_requests(text, kind):
+    assert from_body({"error": {"message": text}}, status=400).kind is kind
+
+
 def test_a_rate_of_long_requests_is_a_rate():
     text = "This would exceed your rate limit of {} input tokens per minute for long context {}."
     text = text.format("1,000,000", "requests")
