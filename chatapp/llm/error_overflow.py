@@ -152,7 +152,9 @@ LONG_REQUESTS = lazy_pattern(r"\blong context (?:requests?|beta|window)\b")
 # Limits on other things: uploads, the number of tools, a tool's name.
 OTHER_LIMITS = any_of(
     r"\b(?:tool|function|file|stop|image|choice|schema)s?\b.{0,30}exceeds the limit of \d",
-    r"(?:access|api|auth|bearer|id) token\b",
+    r"\b(?:access|api|auth|bearer|id|jwt|licen[cs]e|login|refresh|security|session) token\b",
+    # A text's tokens do not age.
+    r"\btoken\b.{0,40}\b(?:lifetime|max(?:imum)? age|expir\w+)",
 )
 # Statuses under which a server may call a request too large; 500 was llama.cpp's.
 _REFUSED = (None, 200, 400, 404, 413, 422, 424, 500)
