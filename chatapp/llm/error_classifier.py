@@ -211,6 +211,7 @@ PASSING_WORDS = any_of(
     r"\bupstream[ _](?:error|failure|connect)",
     r"稍后(?:再试|重试)|负载(?:过高|已满)|(?:系统|服务)繁忙",
 )
+MODEL_NAMES = any_of(r"model_?not_?found")
 TIMEOUT_NAMES = any_of(r"time_?out")
 
 
@@ -388,6 +389,7 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.OUTPUT_LIMIT, _has_output_limit),
 )
 _LAST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
+    (ErrorKind.REJECTED, _named(MODEL_NAMES)),
     (ErrorKind.REJECTED, _worded(NOT_ABOUT_SIZE, STRING_WORDS)),
     (ErrorKind.UNAVAILABLE, lambda said: bool(UNAVAILABLE_START.match(said.words))),
     (ErrorKind.CONTEXT_OVERFLOW, is_overflow),

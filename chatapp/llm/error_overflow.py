@@ -155,7 +155,10 @@ LONG_REQUESTS = lazy_pattern(r"\blong context (?:requests?|beta|window)\b")
 # Limits on other things: uploads, the number of tools, a tool's name.
 OTHER_LIMITS = any_of(
     r"\b(?:tool|function|file|stop|image|choice|schema)s?\b.{0,30}exceeds the limit of \d",
-    r"(?:access|api|auth|bearer|csrf|id|jwt|oauth|refresh|session) token\b",
+    r"\b(?:access|api|auth|bearer|csrf|id|jwt|licen[cs]e|login|oauth|refresh|security|session)"
+    r" token\b",
+    # A text's tokens do not age.
+    r"\btoken\b.{0,40}\b(?:lifetime|max(?:imum)? age|expir\w+)",
     r"有效期",
     r"\b(?:image|picture|audio|video)s?(?: is| are| was)? too (?:large|long|big)\b",
 )

@@ -166,16 +166,16 @@ def input_of(
     """Return the messages that a run summarises, oldest first; none where all are kept.
 
     With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all. With
-    `tokens` about as many as have so many stored ones together: a long history is never read whole
-    to be halved until it fits. With `in_any_case`, the last messages are kept where strategy or cut
+    `tokens`, where all of a long history would be taken, about as many as have so many stored ones
+    together: it is never read whole to be halved until it fits. With `in_any_case`, the last messages are kept where strategy or cut
     fail; otherwise PlanFailed is raised.
     """
     find = cut_of if in_any_case else cut_for_run
     cut = find(snapshot, keep_last_n=keep_last_n, whole=whole)
     if at_most is None or keep_last_n is not None:
         at_most = cut.messages
-    if tokens is not None and cut.tokens > tokens:
-        at_most = min(at_most, _oldest_with(snapshot, tokens, through=cut.through))
+    if tokens is not None and at_most >= cut.messages and cut.tokens > tokens:
+        at_most = _oldest_with(snapshot, tokens, through=cut.through)
     if cut.summarise is not None:
         return first_batch(cut.summarise, at_most)
     if cut.messages <= at_most:

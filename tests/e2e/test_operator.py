@@ -216,6 +216,17 @@ def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window
         assert not re.search(r"\sstyle=", page.content()), address
 
 
+def test_a_narrow_window_shows_the_numbers_of_the_next_request(site, operator):
+    session = SessionFactory(owner=operator, system_prompt="Be brief.", wires=talk(2, words=5))
+    watched = site(width=390, scheme="light")
+    log_in(watched)
+    page = watched.go(reverse("admin:chatapp_session_request", args=[session.pk]))
+    numbers = page.locator(".request-account td")
+    assert numbers.count() > 1
+    frame = page.locator(".table-frame").filter(has=numbers)
+    assert frame.evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
 def test_downloads_hold_hostile_text_as_it_is_and_are_never_shown_as_pages(client, hostile):
     client.force_login(hostile.owner)
     request = reverse("admin:chatapp_session_request", args=[hostile.pk])

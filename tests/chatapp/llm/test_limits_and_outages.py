@@ -224,6 +224,16 @@ REPORTED = [
     Row("any", "schema is too long", REJECTED),
     Row("any", "Current token count exceeds your organization quota", QUOTA),
     Row("any", "Your access token has exceeded its lifetime", REJECTED),
+    Row("any", "Session token is too long", REJECTED),
+    Row("any", "JWT token exceeds maximum allowed length", REJECTED),
+    Row("any", "The token has exceeded its lifetime", REJECTED),
+    Row("any", "token validation failed: token exceeds max age", REJECTED),
+    Row("any", "The license token exceeded its limit of 3 machines", REJECTED),
+    Row("any", "Refresh token limit exceeded", REJECTED),
+    Row(
+        "any", "The model `x` does not exist. Maximum context length unknown", REJECTED, status=404,
+        code="model_not_found",
+    ),
     Row("Anthropic", "`max_tokens` must be greater than `thinking.budget_tokens`.", REJECTED),
 ]  # fmt: skip
 
