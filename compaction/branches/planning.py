@@ -167,8 +167,8 @@ def input_of(
 
     With `at_most` about so many of the oldest (batch_of), unless `keep_last_n` asks for all. With
     `tokens`, where all of a long history would be taken, about as many as have so many stored ones
-    together: it is never read whole to be halved until it fits. With `in_any_case`, the last messages are kept where strategy or cut
-    fail; otherwise PlanFailed is raised.
+    together: it is never read whole to be halved until it fits. With `in_any_case`, the last
+    messages are kept where strategy or cut fail; otherwise PlanFailed is raised.
     """
     find = cut_of if in_any_case else cut_for_run
     cut = find(snapshot, keep_last_n=keep_last_n, whole=whole)
