@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from io import StringIO
+from itertools import islice
 from typing import Any
 
 from django.conf import settings
@@ -23,6 +24,7 @@ from django.urls import reverse
 from chatapp import transcript
 from chatapp.keys import create_key
 from chatapp.models import Message, Session
+from chatapp.round_trips import BETWEEN
 from compaction.models import CompactionRun, SessionSummary
 from compaction.monitoring.metrics import exposition
 from compaction.runs.scheduling import assign_profile
@@ -55,14 +57,25 @@ def sent_by(works: Iterator[tuple[str, Work]]) -> list[Statement]:
         def note(
             execute: Any, sql: str, parameters: Any, many: bool, context: Any, name: str = name
         ) -> Any:
-            if not many:
-                made = Statement(work=name, sql=sql, parameters=parameters)
-                found.setdefault((name, sql), made)
+            for text, values in () if many else _one_by_one(sql, parameters):
+                made = Statement(work=name, sql=text, parameters=values)
+                found.setdefault((name, text), made)
             return execute(sql, parameters, many, context)
 
         with connection.execute_wrapper(note):
             work()
     return list(found.values())
+
+
+def _one_by_one(sql: str, parameters: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the statements of a message with the values of each."""
+    texts = sql.split(BETWEEN)
+    if len(texts) == 1:
+        yield sql, parameters
+        return
+    values = iter(parameters)
+    for text in texts:
+        yield text, tuple(islice(values, text.count("%s")))
 
 
 def works_of(filled: Filled) -> Iterator[tuple[str, Work]]:

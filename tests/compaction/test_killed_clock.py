@@ -69,7 +69,7 @@ def test_a_look_and_its_run_that_die_anywhere_are_done_by_others(begin, queued):
 
 
 def test_a_turn_that_dies_anywhere_leaves_a_clock_to_the_next_one(begin, queued):
-    for session, _ in every_death(queued, begin, is_due, lambda s, _: say(s), every=9):
+    for session, _ in every_death(queued, begin, is_due, lambda s, _: say(s), every=3):
         # Either the old time came, or the turn had noted its own.
         assert SessionSummary.objects.count() <= 1
         say(session, "once more")
