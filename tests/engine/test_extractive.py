@@ -142,6 +142,19 @@ def test_bare_codes_take_a_small_part_of_a_summary():
     assert QuarterCounter().count("\n".join(listed)) <= 0.1 * 200
 
 
+@pytest.mark.parametrize("target", [55, 65])
+def test_the_number_that_all_is_about_stays_in_a_small_summary(target):
+    messages = talk(
+        "My order PX-4471 has not arrived. It was to come on Tuesday, 3 March.",
+        "assistant: I see order PX-4471. The parcel lies in Rotterdam since Monday.",
+        "Please send it to Hamburg, Elbchaussee 12, instead. It must be there by Friday.",
+        "assistant: Decided: order PX-4471 goes to Elbchaussee 12, Hamburg, by Friday.",
+        "And what does that cost? I would not like to pay more than 10 euro for it.",
+        "assistant: The new delivery costs 7.50 euro, taken from the account DE-8812.",
+    )
+    assert "PX-4471" in summarize(*messages, target_tokens=target, ratio=1.0).text
+
+
 def test_no_code_is_listed_twice():
     text = summarize(item(PARCELS), target_tokens=200).text
     codes = [word.strip(".;") for word in text.split() if word.startswith("MK-")]

@@ -45,6 +45,9 @@ ESSENTIAL_SHARE = 0.25
 """Of the budget, at most, for one line that tells a reader where they are."""
 IDENTIFIERS_SHARE = 0.08
 """Of the budget, at most, for identifiers that no chosen line has."""
+LEAST_FOR_IDENTIFIERS = 12
+"""Tokens, of a fifth of the budget at most: the number of an order with the word before it."""
+FEWEST_LINES = 3
 INSTRUCTED_WORTH = 2.5
 CONTEXT_WORDS = 3
 """An identifier alone means little: so many words before it say what it is."""
@@ -191,7 +194,8 @@ def _fill_beside_identifiers(
     def taken(named: list[str]) -> int:
         return sum(count(f"{line}\n") for line in (heading, *named)) if named else 0
 
-    room = int(IDENTIFIERS_SHARE * selection.budget)
+    least = min(LEAST_FOR_IDENTIFIERS, selection.budget // 5)
+    room = max(int(IDENTIFIERS_SHARE * selection.budget), least)
     reserve = taken(_named_alone(candidates, selection, room, count))
     # Actions have had their share: commands and paths would crowd out what was said.
     said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
@@ -286,7 +290,8 @@ def _trimmed(
         if excess <= 0:
             return text
         while excess > 0 and (chosen or named):
-            if named and len(chosen) > 1:
+            # The last choices say least; identifiers that stand nowhere else go after most of them.
+            if named and len(chosen) <= FEWEST_LINES:
                 excess -= count(named.pop())
             else:
                 excess -= selection.cost(chosen.pop().unit)
