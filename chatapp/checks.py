@@ -158,6 +158,8 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
     for model in models.values():
         numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = (model.context_window, 1)
         numbers[f"MAX_OUTPUT of model {model.alias!r}"] = (model.max_output, 1)
+        frame = f"MESSAGE_FRAME_TOKENS of model {model.alias!r}"
+        numbers[frame] = (model.message_frame_tokens, 0)
     return [
         Error(
             f"{name} is {number!r}; it must be {wanted}.",

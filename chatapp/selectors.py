@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 
 from chatapp.compiled import compiled_read
 from chatapp.lineage import (
@@ -24,7 +24,7 @@ from chatapp.lineage import (
     ancestors_sql,
     shared_sql,
 )
-from chatapp.llm.registry import UnknownModelError, get_model
+from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
@@ -294,27 +294,37 @@ def _own_pins_behind(*, branch: UUID, after: int) -> QuerySet[Message, tuple[str
     return _places(rows.filter(pinned=True, kind__in=Message.SPOKEN))
 
 
-def pinned_tokens(branch: Branch, *, through: int) -> int:
-    """Return the tokens of the path's pinned messages up to a position; no text is read."""
+class PinnedSums(NamedTuple):
+    """How many pinned messages there are, and their tokens."""
+
+    messages: int
+    tokens: int
+
+
+def pinned_sums(branch: Branch, *, through: int) -> PinnedSums:
+    """Return the sums of the path's pinned messages up to a position; no text is read."""
     if not has_ancestors(branch):
-        return sum(_own_pinned_tokens(branch=branch.pk, through=through))
-    return pinned_messages(branch, through=through).aggregate(total=Sum("tokens"))["total"] or 0
+        found = _own_pinned_sums(branch=branch.pk, through=through)
+        return PinnedSums(*found[0]) if found else PinnedSums(0, 0)
+    pins = pinned_messages(branch, through=through)
+    sums = pins.aggregate(messages=Count("pk"), total=Sum("tokens", default=0))
+    return PinnedSums(sums["messages"], sums["total"])
 
 
 @compiled_read
-def _own_pinned_tokens(*, branch: UUID, through: int) -> QuerySet[Message, int]:
-    return own_pinned_tokens(branch, through=through)
+def _own_pinned_sums(*, branch: UUID, through: int) -> QuerySet[Message, tuple[int, int]]:
+    return own_pinned_sums(branch, through=through).values_list("count", "total")
 
 
-def own_pinned_tokens(branch: Any, *, through: Any) -> QuerySet[Message, int]:
-    """Return the query of the tokens of a branch's own pinned messages up to a position.
+def own_pinned_sums(branch: Any, *, through: Any) -> QuerySet[Any, Any]:
+    """Return the query of the sums of a branch's own pinned messages up to a position.
 
-    It has one row, or none without a pin. Both may be references to an outer query.
+    It has one row with `count` and `total`, the tokens, or none without a pin. Both arguments may
+    be references to an outer query.
     """
     rows = Message.objects.filter(branch=branch, position__lte=through)
     rows = rows.filter(pinned=True, kind__in=Message.SPOKEN).order_by()
-    sums = rows.values("branch").annotate(total=Sum("tokens"))
-    return sums.values_list("total", flat=True)
+    return rows.values("branch").annotate(count=Count("pk"), total=Sum("tokens"))
 
 
 def placeholders(branch: Branch) -> QuerySet[Message]:
@@ -358,12 +368,17 @@ def copies_of(messages: Sequence[Message]) -> list[Message]:
     return found
 
 
+def model_of(session: Session) -> ModelConfig:
+    """Return the model that counts a session's messages; the default's where it is gone."""
+    try:
+        return get_model(session.model)
+    except UnknownModelError:
+        return get_model("default")
+
+
 def counter_of(session: Session) -> ModelTokenCounter:
     """Return the token counter of the session's model; for a model that is gone, the estimate."""
-    try:
-        return get_model(session.model).counter
-    except UnknownModelError:
-        return get_model("default").counter
+    return model_of(session).counter
 
 
 def rebuild_sums(branch: Branch) -> tuple[int, int, dict[UUID, int]]:

@@ -63,16 +63,19 @@ def opening_of(messages: Iterable[Any]) -> str:
     return ""
 
 
-def told_by(messages: Iterable[Any], *, request_tokens: int | None = None) -> dict[str, Any]:
+def told_by(
+    messages: Iterable[Any], *, frame_tokens: int, request_tokens: int | None = None
+) -> dict[str, Any]:
     """Return what new messages at the end of the active branch tell of it (told_columns).
 
-    `request_tokens` is the size of the request that they answer, where it is known; without it the
-    messages are added to what is stored.
+    `frame_tokens` is what each of them takes besides its words. `request_tokens` is the size of the
+    request that they answer, where it is known; without it the messages are added to what is
+    stored.
     """
     rows = list(messages)
     return {
         "now": timezone.now(),
-        "added": sum(row.tokens for row in rows if row.is_spoken),
+        "added": sum(row.tokens + frame_tokens for row in rows if row.is_spoken),
         "asked": request_tokens,
         "opening": opening_of(rows) or None,
     }

@@ -41,6 +41,7 @@ PART_NAMES = (
     ("pinned", "Pinned messages, sent although they are summarised"),
     ("kept", "Messages up to the last answer"),
     ("pending", "Messages without an answer"),
+    ("frames", "Roles and marks of the messages"),
     ("reserve", "Kept free for the answer"),
     ("free", "Free"),
     ("window", "The model's window"),

@@ -343,6 +343,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     pinned = serializers.IntegerField(help_text="What is sent for its pin alone.")
     kept = serializers.IntegerField()
     pending = serializers.IntegerField()
+    frames = serializers.IntegerField(help_text="Roles and marks of the messages.")
     reserve = serializers.IntegerField()
     window = serializers.IntegerField()
     counter = serializers.CharField()

@@ -18,26 +18,19 @@ from chatapp.messages.pairing import strict_with_sources
 from chatapp.messages.wire import REASONING_ITEMS, WireMessage, as_sent, text_of
 from chatapp.models import Message, Session
 
-# Servers count some per cent more than we do, roles and marks of messages for example. So much of
-# what is counted stays free where a request fills the window, or it would be refused.
+# Servers count some per cent more than we do. So much of what is counted stays free where a request
+# fills the window, or it would be refused.
 COUNT_MARGIN_SHARE, COUNT_MARGIN_TOKENS = 0.06, 16
 # After a refusal of what fits by our count.
 LARGE_MARGIN_SHARE = 0.12
 # An answer is asked to have at least a sixteenth of the window, or so much: rather than to ask for
 # one of a few words, a request is refused as too large, which makes room.
 LEAST_ANSWER_SHARE, LEAST_ANSWER_TOKENS = 16, 1024
-MESSAGE_FRAME_TOKENS = 4
-"""What servers count for a message besides its words: its role and the marks around it."""
 
 
-def without_margin(
-    room: int, counted: int, *, share: float = COUNT_MARGIN_SHARE, messages: int = 0
-) -> int:
-    """Return what of a window's room is asked for beside `counted` tokens; at least half of it.
-
-    Of many short messages the frames are more than the share of their words.
-    """
-    margin = max(math.ceil(share * counted), MESSAGE_FRAME_TOKENS * messages) + COUNT_MARGIN_TOKENS
+def without_margin(room: int, counted: int, *, share: float = COUNT_MARGIN_SHARE) -> int:
+    """Return what of a window's room is asked for beside `counted` tokens; at least half of it."""
+    margin = math.ceil(share * counted) + COUNT_MARGIN_TOKENS
     return room - max(0, min(margin, room // 2))
 
 
@@ -45,7 +38,8 @@ def without_margin(
 class Account:
     """Where the tokens of one request go; `counter` says how they were counted.
 
-    `pinned` is what is sent for its pin alone: what would be sent without it is `kept`.
+    `pinned` is what is sent for its pin alone: what would be sent without it is `kept`. `frames`
+    are what the server counts for the messages besides their words.
     `memories_left_out` are lines that were not sent, no tokens.
     """
 
@@ -56,6 +50,7 @@ class Account:
     pinned: int = 0
     kept: int = 0
     pending: int = 0
+    frames: int = 0
     reserve: int = 0
     window: int = 0
     counter: str = ""
@@ -67,20 +62,17 @@ class Account:
     def used(self) -> int:
         """Tokens of the request itself."""
         front = self.system + self.tools + self.memories + self.summaries
-        return front + self.pinned + self.kept + self.pending
+        return front + self.pinned + self.kept + self.pending + self.frames
 
     @property
     def room(self) -> int:
         """Tokens that the request leaves of the window, as the server counts; below 0: too many."""
         return self.window - math.ceil(self.used * max(1.0, self.tokens_per_count))
 
-    def answer_room(self, *, share: float = COUNT_MARGIN_SHARE, messages: int = 0) -> int:
-        """Return the tokens that an answer may be asked to have: the room less a margin.
-
-        `messages` are how many the request holds.
-        """
+    def answer_room(self, *, share: float = COUNT_MARGIN_SHARE) -> int:
+        """Return the tokens that an answer may be asked to have: the room less a margin."""
         counted = math.ceil(self.used * max(1.0, self.tokens_per_count))
-        return without_margin(self.room, counted, share=share, messages=messages)
+        return without_margin(self.room, counted, share=share)
 
     @property
     def least_answer(self) -> int:
@@ -209,6 +201,7 @@ def assemble(
             pinned=pinned,
             kept=sum(tokens[:pending_from]),
             pending=sum(tokens[pending_from:]),
+            frames=model.request_frames(_messages_of(session, part)),
             reserve=_reserve_of(model) if reserve is None else reserve,
             window=model.context_window,
             counter=model.counter.name,
@@ -222,8 +215,16 @@ def showing_part(context: Context, not_shown: NotShown | None) -> Context:
     """Return a context of the newest messages with what it leaves out counted as kept."""
     if not_shown is None:
         return context
-    account = replace(context.account, kept=context.account.kept + not_shown.tokens)
+    account, model = context.account, context.model
+    frames = model.message_frame_tokens * not_shown.messages if model else 0
+    account = replace(account, kept=account.kept + not_shown.tokens, frames=account.frames + frames)
     return replace(context, account=account, not_shown=not_shown)
+
+
+def _messages_of(session: Session, part: HistoryPart) -> int:
+    """Return how many messages a request has, those counted apart that go out as one."""
+    prompts = bool(session.system_prompt) + bool(part.memories)
+    return prompts + len(part.system) + len(part.summaries) + len(part.kept)
 
 
 def _reserve_of(model: ModelConfig) -> int:

@@ -44,6 +44,7 @@ class EmbeddedModel:
     def complete(self, request: ModelRequest, on_event: OnEvent = ignore_event) -> Reply:
         """Return quotes and a line that says what answered; raise ModelError above the window."""
         size = sum(count_message(message, self.config.counter) for message in request.messages)
+        size += self.config.request_frames(len(request.messages))
         if request.tools:
             tools = json.dumps(list(request.tools), ensure_ascii=False)
             size += self.config.counter.count(tools)

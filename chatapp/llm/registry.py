@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 EMBEDDED_BACKEND = "chatapp.llm.embedded.EmbeddedModel"
+MESSAGE_FRAME_TOKENS = 4
+"""What servers count for a message besides its words: its role and the marks around it."""
 
 
 class UnknownModelError(LookupError):
@@ -45,6 +47,7 @@ class ModelConfig:
     `tokens_per_count`: how many of its tokens one of ours is, and `adaptations`: the codes of what
     its requests need (adaptations.py), as far as its entry, its family, and its refusals say (see
     learned_limits.py). `reasoning_effort`: the lowest that it takes, empty where it has none.
+    `message_frame_tokens`: what the server counts for a message besides its words.
     """
 
     alias: str
@@ -61,6 +64,7 @@ class ModelConfig:
     tokens_per_count: float = 1.0
     adaptations: frozenset[str] = frozenset()
     reasoning_effort: str = ""
+    message_frame_tokens: int = MESSAGE_FRAME_TOKENS
 
     @property
     def scale(self) -> float:
@@ -80,6 +84,13 @@ class ModelConfig:
             mode=chatapp_settings.token_counter,
             cache_dir=chatapp_settings.encodings_dir,
         )
+
+    def request_frames(self, messages: int) -> int:
+        """Return the tokens of the frames in a request of so many messages.
+
+        The answer's beginning is framed, too: it stands at the end of every request.
+        """
+        return self.message_frame_tokens * (messages + 1)
 
     def connect(self) -> ChatModel:
         """Return the backend that answers for this model."""

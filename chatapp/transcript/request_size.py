@@ -15,7 +15,7 @@ from django.db.models import F
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.models import Branch, Session
-from chatapp.selectors import path_messages
+from chatapp.selectors import model_of, path_messages
 from chatapp.titles import less_by, opening_of
 
 OPENING_MESSAGES = 50
@@ -23,20 +23,22 @@ OPENING_MESSAGES = 50
 
 
 def prompt_tokens(session: Session) -> int:
-    """Return the tokens of a session's prompt and tools; 0 where its model is not known.
+    """Return the tokens of a request without messages; 0 where the session's model is not known.
 
-    They are counted once for each distinct text.
+    That is prompt, tools and frames. The texts are counted once for each distinct one.
     """
     try:
         model = get_model(session.model)
     except UnknownModelError:
         return 0
-    return text_tokens(model, session.system_prompt) + tools_tokens(model, session.tools)
+    texts = text_tokens(model, session.system_prompt) + tools_tokens(model, session.tools)
+    return texts + model.request_frames(bool(session.system_prompt))
 
 
 def whole_request(session: Session, branch: Branch) -> int:
-    """Return the size of a request that sends all of a branch, by its stored sum."""
-    return prompt_tokens(session) + branch.token_total
+    """Return the size of a request that sends all of a branch, by its stored sums."""
+    frames = model_of(session).message_frame_tokens * branch.message_count
+    return prompt_tokens(session) + branch.token_total + frames
 
 
 def set_request_tokens(branch_id: UUID, tokens: int) -> None:

@@ -23,7 +23,7 @@ from chatapp.groups import group_of
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
-from chatapp.selectors import copies_of, counter_of
+from chatapp.selectors import copies_of, model_of
 from chatapp.titles import told_by
 from chatapp.transcript.part_files import files_only_if_stored, keep_apart, look_again
 from chatapp.transcript.placing import (
@@ -130,8 +130,8 @@ def append(
     """
     if not drafts:
         return []
-    counter = counter_of(branch.session)
-    rows = [row_of(branch, draft, counter) for draft in drafts]
+    model = model_of(branch.session)
+    rows = [row_of(branch, draft, model.counter) for draft in drafts]
     if client_key:
         digest = digest_of(drafts, edits=edits)
         earlier = stored_under(branch.session_id, client_key, digest)
@@ -142,7 +142,9 @@ def append(
             row.metadata = row.metadata | {"request_digest": digest}
     try:
         with files_only_if_stored(rows):
-            told = told_by(rows, request_tokens=request_tokens)
+            told = told_by(
+                rows, frame_tokens=model.message_frame_tokens, request_tokens=request_tokens
+            )
             place_where_it_goes_on(branch, rows, Ending(told, mark or SessionMark(), beside))
     except BranchGoneError:
         raise SessionDeletedError from None
@@ -229,7 +231,8 @@ def insert_between(
     before it belongs to other branches too. Raises TranscriptError where `after` is no row's place;
     `through` are the sums there, where the caller has read them under the same locks.
     """
-    row = row_of(branch, draft, counter_of(branch.session))
+    model = model_of(branch.session)
+    row = row_of(branch, draft, model.counter)
     with files_only_if_stored([row]), transaction.atomic():
         lock_branches(branch.session_id)
         if through is None:
@@ -257,7 +260,7 @@ def insert_between(
         if row.is_spoken:
             changed = add_behind(branch, row)
             Session.objects.filter(active_branch__in=changed).update(
-                request_tokens=F("request_tokens") + row.tokens
+                request_tokens=F("request_tokens") + row.tokens + model.message_frame_tokens
             )
             message_inserted.send(sender=Message, message=row, branches=changed)
     return row

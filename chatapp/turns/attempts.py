@@ -238,8 +238,7 @@ class TurnAttempts:
         is_smaller = 0 < (error.allowed or 0) < account.window
         if error.kind is not ErrorKind.CONTEXT_OVERFLOW or is_smaller or now > account.room:
             return None
-        count = len(self.context.messages)
-        lower = account.answer_room(share=LARGE_MARGIN_SHARE, messages=count)
+        lower = account.answer_room(share=LARGE_MARGIN_SHARE)
         least = max(SMALLEST_OUTPUT_TOKENS, account.least_answer, now // 2)
         if not least <= lower < now or self.done.count >= LARGEST:
             return None

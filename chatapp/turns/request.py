@@ -49,7 +49,7 @@ def request_of(
     `details` are fields of ModelRequest.
     """
     account = context.account
-    room = account.answer_room(messages=len(context.messages))
+    room = account.answer_room()
     request = ModelRequest(
         messages=PartReader(session.pk).messages(context.messages),
         places=context.places,

@@ -23,6 +23,7 @@ from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import (
     Segment,
+    messages_through,
     pinned_messages,
     placeholders,
     rows_before,
@@ -187,12 +188,29 @@ class BranchView:
     @cached_property
     def left_out_tokens(self) -> int:
         """Tokens of messages that no summary covers and that are not sent either."""
-        if self.sent_from == self.cursor + 1:
+        last = self._last_left_out
+        if last is None:
             return 0
-        last = rows_before(self.branch, self._rows, end=self.sent_from, most=1)
-        through = last[0].tokens_through if last else 0
         sent = sum(row.tokens for row in self._apart if row.position < self.sent_from)
-        return through - self.snapshot.state.covered_tokens - sent
+        return last.tokens_through - self.snapshot.state.covered_tokens - sent
+
+    @cached_property
+    def _last_left_out(self) -> Message | None:
+        """The last message before those that a limit lets through; None where all are sent."""
+        if self.sent_from == self.cursor + 1:
+            return None
+        return next(iter(rows_before(self.branch, self._rows, end=self.sent_from, most=1)), None)
+
+    @property
+    def frame_tokens(self) -> int:
+        """Tokens of the roles and marks of all messages that are sent."""
+        snapshot, last = self.snapshot, self._last_left_out
+        behind = self.branch.message_count - snapshot.state.covered_messages
+        if last is not None:
+            sent = sum(row.position < self.sent_from for row in self._apart)
+            behind -= messages_through(last) - snapshot.state.covered_messages - sent
+        messages = snapshot.fixed_messages + behind + bool(self.question_tokens)
+        return snapshot.model.request_frames(messages)
 
     @property
     def _apart(self) -> list[Message]:
@@ -221,6 +239,7 @@ class BranchView:
             "pinned-over": self.pin_tokens - within,
             "again": self.question_tokens,
             "kept": self.kept_tokens,
+            "frames": self.frame_tokens,
         }
 
 

@@ -34,6 +34,7 @@ _TILES = {
     "grid": ("M0 4H8M4 0V8",),
     "bricks": ("M0 0H8M0 4H8M2 0V4M6 4V8",),
     "waves": ("M0 5L2 3L4 5L6 3L8 5",),
+    "ticks": ("M4 2V6",),
     "dots": ("M3.2 4a.8.8 0 1 0 1.6 0a.8.8 0 1 0-1.6 0",),
 }
 # The pattern of each part; parts that are missing here are plain.
@@ -45,6 +46,7 @@ PATTERNS = {
     "pinned": "cross",
     "pinned-over": "grid",
     "again": "rows",
+    "frames": "ticks",
     "reserve": "back",
     "over": "waves",
     "summary-b": "rows",
@@ -66,6 +68,7 @@ NAMES = {
     "pinned-over": "Pinned beyond their share of the window",
     "again": "Open question, sent although covered",
     "kept": f"Messages {SINCE_SUMMARY}",
+    "frames": "Roles and marks of the messages",
     "free": "Free",
     "reserve": "Kept free for the answer",
     "over": "Beyond the window",

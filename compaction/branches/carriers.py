@@ -59,6 +59,11 @@ def frame_tokens(profile: Profile, model: ModelConfig) -> int:
     return carrying.frame_tokens(profile, partial(text_tokens, model))
 
 
+def carrier_messages(profile: Profile, summaries: Sequence[SentSummary]) -> int:
+    """Return how many messages carry these summaries in a request."""
+    return carrying.carrier_messages(profile, len(summaries))
+
+
 def chars_since_summary(state: CompactionState) -> int:
     """Return the characters behind a branch's cursor, the conversation's rules among them."""
     return max(0, state.branch.char_total - state.covered_chars)

@@ -258,7 +258,8 @@ def _room_for_results(
     """Return the characters of tool results that fit beside the rest and the answer."""
     tokens = sum(row.tokens for row in results)
     # Pinned messages before the cursor are among the fixed ones.
-    behind = sum(row.tokens for row in kept if row.position > snapshot.state.cursor)
+    frame, cursor = snapshot.model.message_frame_tokens, snapshot.state.cursor
+    behind = sum(row.tokens + frame for row in kept if row.position > cursor)
     rest = snapshot.fixed_tokens + behind - tokens
     usable = (window - min(snapshot.reserve, window // 2)) / snapshot.model.scale
     characters = sum(map(_size_as_sent, results))

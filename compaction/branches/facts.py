@@ -15,7 +15,7 @@ from chatapp.compiled import compiled_read
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.database import database_now
 from chatapp.models import Message
-from chatapp.selectors import path_messages, without_pinned_system
+from chatapp.selectors import PinnedSums, path_messages, without_pinned_system
 from compaction.branches.cache_clock import age_ms
 from compaction.branches.carriers import history_chars
 from compaction.engine.carrying import counts_characters
@@ -41,12 +41,13 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
     messages = max(0, branch.message_count - state.covered_messages)
     pinned_system = _pinned_system(snapshot) if messages > profile.tail > 0 else 0
     ages_alone = _may_age(profile, messages - pinned_system)
-    looks = _looks_at_request(snapshot, tokens)
+    known = tokens + model.message_frame_tokens * messages
+    looks = _looks_at_request(snapshot, known)
     return Facts(
         messages=messages,
         pinned_system=pinned_system,
         tokens=tokens,
-        request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * tokens),
+        request_tokens=snapshot.request_tokens if looks else math.ceil(model.scale * known),
         chars=history_chars(state, profile, lambda: snapshot.sent_forms) + _pinned_chars(snapshot),
         passes_over=state.passes_over,
         gainless_tokens=max(0, state.gainless_total - state.covered_tokens),
@@ -109,14 +110,13 @@ def prompt_tokens(snapshot: BranchSnapshot) -> int:
     return tools_tokens(model, session.tools) + text_tokens(model, session.system_prompt)
 
 
-def pinned_tokens(snapshot: BranchSnapshot) -> int:
-    """Return the tokens of the pinned messages before the cursor; no text is read for it."""
+def pins_covered(snapshot: BranchSnapshot) -> PinnedSums:
+    """Return the sums of the pinned messages before the cursor; no text is read for it."""
     if "pinned" in snapshot.__dict__ or not snapshot.state.cursor:
-        return sum(row.tokens for row in snapshot.pinned)
-    known = snapshot.state.known_pinned_tokens
-    if known is not None:
-        return known
-    return selectors.pinned_tokens(snapshot.branch, through=snapshot.state.cursor)
+        return PinnedSums(len(snapshot.pinned), sum(row.tokens for row in snapshot.pinned))
+    return snapshot.state.known_pins or selectors.pinned_sums(
+        snapshot.branch, through=snapshot.state.cursor
+    )
 
 
 def _pinned_chars(snapshot: BranchSnapshot) -> int:
@@ -126,7 +126,7 @@ def _pinned_chars(snapshot: BranchSnapshot) -> int:
     """
     state = snapshot.state
     counts = counts_characters(snapshot.profile)
-    if not counts or not state.cursor or state.known_pinned_tokens == 0:
+    if not counts or not state.cursor or state.has_no_pins:
         return 0
     if "pinned" in snapshot.__dict__:
         return sum(row.chars for row in snapshot.pinned if not row.is_pinned_system)

@@ -22,7 +22,7 @@ from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch
 from chatapp.round_trips import Statement
-from chatapp.selectors import has_ancestors, own_pinned_tokens
+from chatapp.selectors import PinnedSums, has_ancestors, own_pinned_sums
 from chatapp.transcript import lock_some_branches
 from compaction.branches.coverage import Coverage, coverage_of
 from compaction.branches.holds import inherited
@@ -63,7 +63,8 @@ def asked_state(branch: Branch) -> Statement[list[Any]]:
 
 def _as_found(rows: Sequence[Any]) -> CompactionState | None:
     for found in rows:
-        found.pinned_sum = getattr(found, "own_pins", None)
+        if hasattr(found, "own_pins"):
+            found.pinned_sums = PinnedSums(found.own_pins, found.own_pinned_tokens)
         found.has_waiting_run = found.run_waits
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
@@ -88,7 +89,7 @@ def _worked_out(branch: Branch) -> CompactionState:
 
 @compiled_read
 def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
-    """Return a branch's state; with the tokens of its pins, too, where all of them are its own."""
+    """Return a branch's state; with the sums of its pins, too, where all of them are its own."""
     states = CompactionState.objects.select_related("branch").filter(pk=branch)
     waiting = CompactionRun.objects.filter(
         branch=branch,
@@ -100,8 +101,11 @@ def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
     )
     if not is_own:
         return states
-    pins = own_pinned_tokens(OuterRef("pk"), through=OuterRef("cursor"))
-    return states.annotate(own_pins=Coalesce(Subquery(pins), 0))
+    pins = own_pinned_sums(OuterRef("pk"), through=OuterRef("cursor"))
+    return states.annotate(
+        own_pins=Coalesce(Subquery(pins.values("count")), 0),
+        own_pinned_tokens=Coalesce(Subquery(pins.values("total")), 0),
+    )
 
 
 def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> CompactionState:

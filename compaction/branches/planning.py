@@ -206,7 +206,13 @@ def _oldest_with(snapshot: BranchSnapshot, tokens: int, *, through: int) -> int:
 def _plan_facts(snapshot: BranchSnapshot, keep_last_n: int | None, whole: bool) -> PlanFacts:
     room, model = partial(_room_for_tail, snapshot), snapshot.model
     window = math.floor(max(0, model.context_window) / model.scale)
-    return PlanFacts(room=room, keep_last_n=keep_last_n, whole=whole, window=window)
+    return PlanFacts(
+        room=room,
+        keep_last_n=keep_last_n,
+        whole=whole,
+        window=window,
+        frame_tokens=model.message_frame_tokens,
+    )
 
 
 def decision_of(
@@ -249,10 +255,12 @@ def gain_of(snapshot: BranchSnapshot) -> Gain:
             if pin.role != Message.Role.SYSTEM and pin.position <= cut.through
         ]
         tokens = max(0, cut.tokens - sum(row.tokens for row in again))
+        messages = cut.messages - len(again)
+        framed = tokens + snapshot.model.message_frame_tokens * messages
         found = snapshot.derived["gain"] = Gain(
-            messages=cut.messages - len(again),
+            messages=messages,
             tokens=tokens,
-            request_tokens=math.floor(snapshot.model.scale * tokens),
+            request_tokens=math.floor(snapshot.model.scale * framed),
             chars=max(0, cut.chars - sum(row.chars for row in again)),
             fixed_messages=len(rules),
             fixed_tokens=sum(row.tokens for row in rules),

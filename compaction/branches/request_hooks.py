@@ -187,6 +187,7 @@ def _account(context: Context, messages: Sequence[WireMessage], model: ModelConf
         system=max(0, account.system + change(True)),
         pinned=max(0, account.pinned + min(0, kept)),
         kept=max(0, kept),
+        frames=max(0, account.frames + model.message_frame_tokens * (len(new) - len(old))),
     )
 
 

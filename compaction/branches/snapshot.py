@@ -22,13 +22,14 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import PinnedPlace
 from compaction.branches.carriers import (
     carried_tokens,
+    carrier_messages,
     sent_form,
     summaries_to_send,
 )
 from compaction.branches.facts import (
     PINS_THEN,
     facts_of,
-    pinned_tokens,
+    pins_covered,
     prompt_tokens,
     waiting_since,
     whole_facts_of,
@@ -228,7 +229,7 @@ class BranchSnapshot:
     def pinned(self) -> list[Message]:
         """The pinned messages before the cursor, rules included: sent although covered."""
         cursor = self.state.cursor
-        if not cursor or self.state.known_pinned_tokens == 0:
+        if not cursor or self.state.has_no_pins:
             return []
         return selectors.pinned_before(self.branch, cursor)
 
@@ -256,7 +257,23 @@ class BranchSnapshot:
     def fixed_tokens(self) -> int:
         """Tokens of the next request besides the messages behind the cursor."""
         fixed = prompt_tokens(self) + self.memories.tokens
-        return fixed + pinned_tokens(self) + self.sent_summary_tokens
+        fixed += pins_covered(self).tokens + self.sent_summary_tokens
+        return fixed + self.model.request_frames(self.fixed_messages)
+
+    @cached_property
+    def fixed_messages(self) -> int:
+        """How many messages the next request has besides those behind the cursor."""
+        prompts = bool(self.session.system_prompt) + bool(self.memories.text)
+        carriers = carrier_messages(self.profile, self.sent_forms)
+        return prompts + pins_covered(self).messages + carriers
+
+    @property
+    def counted_tokens(self) -> int:
+        """Tokens of the whole next request by our own count, with the frames of its messages."""
+        state, branch = self.state, self.branch
+        tokens = max(0, branch.token_total - state.covered_tokens)
+        messages = max(0, branch.message_count - state.covered_messages)
+        return self.fixed_tokens + tokens + self.model.message_frame_tokens * messages
 
     @cached_property
     def reported_size(self) -> ReportedSize | None:
@@ -286,8 +303,7 @@ class BranchSnapshot:
         size = self.reported_size if self.profile.context_size_by == "usage" else None
         if size is not None:
             return size.tokens
-        tokens = max(0, self.branch.token_total - self.state.covered_tokens)
-        return math.ceil(self.model.scale * (self.fixed_tokens + tokens))
+        return math.ceil(self.model.scale * self.counted_tokens)
 
     @cached_property
     def waiting_since(self) -> datetime | None:
@@ -354,7 +370,7 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     since = state.last_consolidated_at == known.state.last_consolidated_at
     if state.cursor == known.state.cursor:
         if "pinned" in known.__dict__:
-            fresh.derived[PINS_THEN] = pinned_tokens(known)
+            fresh.derived[PINS_THEN] = pins_covered(known).tokens
         kept |= {"summaries", "old_placeholders", "sent_forms", "summary_tokens", "pins_behind"}
         # Who waits longest goes on waiting; whether anybody does may be news.
         if since and known.__dict__.get("waiting_since") is not None:

@@ -170,6 +170,7 @@ def _replayed(
                 scale=own.scale,
                 counter=conversation.counter,
                 result_window=summariser.window_for(own),
+                frame_tokens=own.message_frame_tokens,
             ),
             summarizer=summariser.summarizer(
                 own, profile, messages=len(conversation.sums), counter=conversation.counter

@@ -60,9 +60,9 @@ class StoredConversation:
         self.model: ModelConfig = with_learned_limits(get_model(session.model))
         self.counter = RememberingCounter(self.model.counter)
         self.sums = ConversationSums(list(self._sizes()))
-        self.prompt_tokens = tools_tokens(self.model, session.tools) + text_tokens(
-            self.model, session.system_prompt
-        )
+        texts = tools_tokens(self.model, session.tools)
+        texts += text_tokens(self.model, session.system_prompt)
+        self.prompt_tokens = texts + self.model.request_frames(bool(session.system_prompt))
         self._pages: OrderedDict[int, list[Item]] = OrderedDict()
 
     @property

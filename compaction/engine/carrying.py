@@ -7,6 +7,7 @@ it makes is then measured in the built-in frame, in which its request goes out.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
@@ -72,19 +73,27 @@ def carried_tokens(profile: Profile, summaries: Sequence[SentSummary], count: Co
 
 def frame_tokens(profile: Profile, count: Count) -> int:
     """Return the tokens of what a summary is wrapped in when it is sent."""
+    return sum(count(str(message["content"])) for message in _frames(profile, 1))
+
+
+def carrier_messages(profile: Profile, summaries: int) -> int:
+    """Return how many messages carry so many summaries in a request."""
+    return len(_frames(profile, summaries)) if summaries else 0
+
+
+def _frames(profile: Profile, summaries: int) -> Sequence[Any]:
+    """Return the messages that carry so many summaries, without their texts."""
     try:
-        return _tokens_of(RENDERINGS.get(profile.rendering), profile, count)
+        return _empty(RENDERINGS.get(profile.rendering), profile, summaries)
     # What a rendering fails at is told where a request is put together.
     except Exception:
-        return _tokens_of(FALLBACK_RENDERING, profile, count)
+        return _empty(FALLBACK_RENDERING, profile, summaries)
 
 
-def _tokens_of(rendering: Rendering, profile: Profile, count: Count) -> int:
+def _empty(rendering: Rendering, profile: Profile, summaries: int) -> Sequence[Any]:
     if isinstance(rendering, NodeRendering):
-        frame = rendering.node([SentSummary(text="")], profile)
-    else:
-        frame = rendering.messages([""])
-    return sum(count(str(message["content"])) for message in frame)
+        return rendering.node([SentSummary(text="")] * summaries, profile)
+    return rendering.messages([""] * summaries)
 
 
 def chars_as_sent(profile: Profile, summaries: Sequence[SentSummary]) -> int:

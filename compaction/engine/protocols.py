@@ -31,7 +31,8 @@ class PlanFacts:
     `whole`, tool results that the model has not seen are summarised too, because nothing else makes
     the request smaller. `room` returns the tokens that the window leaves a tail at most; it may
     read from the database, so it is called by those only who need it. `window` is the model's, in
-    tokens as the messages are counted; 0 where it is not known.
+    tokens as the messages are counted; 0 where it is not known. `frame_tokens` is what each message
+    takes of the room besides its words.
 
     `earlier` is how many messages that could be summarised stand before the given ones; only those
     who say that they plan from the tail ever see another number than 0.
@@ -42,6 +43,7 @@ class PlanFacts:
     whole: bool = False
     earlier: int = 0
     window: int = 0
+    frame_tokens: int = 0
 
 
 class Strategy(Protocol):

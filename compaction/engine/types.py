@@ -101,9 +101,10 @@ class Gain:
     """What a compaction would summarise now, and what of the rest never can be.
 
     `messages`, `tokens` and `chars` are what would no longer be sent verbatim: pinned messages are
-    not among them. `request_tokens` are those tokens as the model counts them. `fixed_messages`,
-    `fixed_tokens` and `fixed_chars` came since the last summary, too, but are never summarised.
-    `least_tokens` are the fewest that are worth a summary at all (carrying.least_stretch).
+    not among them. `request_tokens` are those tokens and frames as the model counts them.
+    `fixed_messages`, `fixed_tokens` and `fixed_chars` came since the last summary, too, but are
+    never summarised. `least_tokens` are the fewest that are worth a summary at all
+    (carrying.least_stretch).
     """
 
     messages: int

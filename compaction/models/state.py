@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -17,6 +17,9 @@ from chatapp.llm.registry import UnknownModelError, get_model
 from compaction.conf import compaction_settings
 from compaction.engine.parameters import Profile
 from compaction.engine.profile import PRESETS, ProfileError, build, from_environment
+
+if TYPE_CHECKING:
+    from chatapp.selectors import PinnedSums
 
 
 class CompactionState(models.Model):
@@ -89,7 +92,7 @@ class CompactionState(models.Model):
     # Where the cursor stood in the database when the row was read, and what the clock said.
     stored_cursor: int = 0
     # The tokens of pinned messages up to there, where whoever read the row asked for them, too.
-    pinned_sum: int | None = None
+    pinned_sums: PinnedSums | None = None
     stored_cache_expires_at: datetime | None = None
     # Whether a summary of a later program covers what stands behind the cursor, as far as that was
     # asked for (branches/leases.state_of).
@@ -138,9 +141,14 @@ class CompactionState(models.Model):
         return row
 
     @property
-    def known_pinned_tokens(self) -> int | None:
-        """Tokens of the pinned messages before the cursor, where they were read with the state."""
-        return self.pinned_sum if self.cursor == self.stored_cursor else None
+    def known_pins(self) -> PinnedSums | None:
+        """The sums of the pins before the cursor, where they were read with the state."""
+        return self.pinned_sums if self.cursor == self.stored_cursor else None
+
+    @property
+    def has_no_pins(self) -> bool:
+        """Whether it is known that no pinned message stands before the cursor."""
+        return self.known_pins is not None and not self.known_pins.messages
 
     @property
     def is_consolidating(self) -> bool:

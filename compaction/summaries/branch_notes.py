@@ -73,11 +73,10 @@ def store_branch_summary(
 def _sizes(switch: Switch, outcome: Outcome, files: Files) -> Sizes:
     """Return the sizes of the new branch's next request, without and with the note."""
     new = snapshot_of(switch.run.session, switch.left.new)
-    covered = new.state.covered_tokens
-    before = new.fixed_tokens + max(0, new.branch.token_total - covered)
-    count = new.model.counter.count
+    before, count = new.counted_tokens, new.model.counter.count
     note = count(note_text(outcome.text, files))
-    return Sizes(before=before, after=before + note, summary=count(outcome.text), sent=note)
+    after = before + note + new.model.message_frame_tokens
+    return Sizes(before=before, after=after, summary=count(outcome.text), sent=note)
 
 
 def switch_plainly(switch: Switch) -> None:

@@ -15,7 +15,7 @@ from django.db.models import Q
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import rows_from
 from chatapp.transcript import set_request_tokens
-from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
+from compaction.branches.carriers import carried_tokens, carrier_messages, frame_tokens, sent_form
 from compaction.branches.planning import least_tokens
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -40,9 +40,10 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     before = request_before(snapshot, passed=outcome.passed)
     # Pinned messages are sent verbatim although they were summarised, too; rules were not read.
     pinned = (pin for pin in snapshot.pins_behind if pin.position <= last)
-    again = sum(pin.tokens for pin in pinned if pin.role != Message.Role.SYSTEM)
+    pins = [pin.tokens for pin in pinned if pin.role != Message.Role.SYSTEM]
     # With the question of a turn that is summarised in part.
-    again += _question_behind(snapshot, outcome.items[-1])
+    question = _question_behind(snapshot, outcome.items[-1])
+    again = sum(pins) + question
     staying = _staying(snapshot, outcome)
     new = SentSummary(text=outcome.text, abridged=outcome.abridged)
     forms = list(map(sent_form, staying))
@@ -51,10 +52,12 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     whole = old + text + carried_tokens(snapshot.profile, snapshot.model, [*forms, new])
     passed = sum(item.tokens for item in outcome.passed)
     sent = snapshot.sent_summary_tokens
-    now = snapshot.fixed_tokens + snapshot.facts.tokens
+    more = _carriers(snapshot, [*forms, new]) - _carriers(snapshot, snapshot.sent_forms)
+    more += len(pins) + bool(question) - len(outcome.passed)
+    frames = snapshot.model.message_frame_tokens * more
     return Sizes(
         before=before,
-        after=now - sent + whole - passed + again,
+        after=snapshot.counted_tokens - sent + whole - passed + again + frames,
         summary=text,
         sent=whole - beside,
         passed=passed,
@@ -68,7 +71,12 @@ def request_before(snapshot: BranchSnapshot, *, passed: Sequence[Item] = ()) -> 
     # Where a question follows, the turn that went on behind the cursor is over.
     is_over = any(item.is_question for item in passed)
     question = 0 if is_over else _question_tokens(snapshot, snapshot.state.cursor)
-    return snapshot.fixed_tokens + snapshot.facts.tokens + question
+    frame = snapshot.model.message_frame_tokens if question else 0
+    return snapshot.counted_tokens + question + frame
+
+
+def _carriers(snapshot: BranchSnapshot, forms: Sequence[SentSummary]) -> int:
+    return carrier_messages(snapshot.profile, forms)
 
 
 def note_request_size(session: Session) -> None:
@@ -129,8 +137,10 @@ def must_shrink(
     spared = 0
     leads_out = outcome.is_digest or _is_made_small(snapshot)
     if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
-        spared = frame_tokens(profile, snapshot.model)
-        spared += _question_behind(snapshot, outcome.items[-1])
+        question = _question_behind(snapshot, outcome.items[-1])
+        framed = _carriers(snapshot, [SentSummary(text=outcome.text)]) + bool(question)
+        spared = frame_tokens(profile, snapshot.model) + question
+        spared += snapshot.model.message_frame_tokens * framed
     if not is_longer and not (sizes.before and sizes.after - spared >= sizes.before):
         return
     sentence = no_gain_sentence(len(outcome.passed), sizes)

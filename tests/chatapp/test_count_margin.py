@@ -56,9 +56,9 @@ def test_some_of_the_room_stays_free(used, share, expected):
 
 
 def test_many_short_messages_leave_room_for_their_frames():
-    # Of a thousand messages 4 tokens each, and not 6 % of theirs.
-    account = Account(kept=1000, window=16_000)
-    assert account.answer_room(messages=1000) == 15_000 - 4016
+    # A thousand messages of one token and 4 of a frame; 6 % of 5,000 and 16 are 316.
+    account = Account(kept=1000, frames=4000, window=16_000)
+    assert account.answer_room() == 11_000 - 316
 
 
 def asked(owner, use_models, factor: float, tokens: int) -> tuple[ExactingServer, str]:

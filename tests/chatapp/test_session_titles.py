@@ -77,7 +77,8 @@ def test_the_next_request_grows_with_each_message():
     rows = store(
         session, [user("Where is the harbour?"), {"role": "assistant", "content": "South"}]
     )
-    assert stored(session).request_tokens == prompt + sum(row.tokens for row in rows)
+    # Each with the 4 tokens of its frame.
+    assert stored(session).request_tokens == prompt + sum(row.tokens + 4 for row in rows)
 
 
 def test_an_answer_sets_the_size_to_what_its_request_had():
@@ -85,7 +86,7 @@ def test_an_answer_sets_the_size_to_what_its_request_had():
     store(session, [user("Where?")])
     answer = NewMessage(wire={"role": "assistant", "content": "South"})
     rows = transcript.append(session.branch, [answer], request_tokens=1234)
-    assert stored(session).request_tokens == 1234 + rows[0].tokens
+    assert stored(session).request_tokens == 1234 + rows[0].tokens + 4
 
 
 def test_another_prompt_changes_the_size_by_its_tokens(client):
@@ -97,9 +98,10 @@ def test_another_prompt_changes_the_size_by_its_tokens(client):
     told = client.patch(address, {"system_prompt": "One word."}, content_type="application/json")
     assert told.status_code == 200
     with_prompt = stored(session).request_tokens
-    assert with_prompt > rows[0].tokens
+    # Of the message, the prompt and the answer's beginning 4 each; without a prompt 8 in all.
+    assert with_prompt > rows[0].tokens + 12
     client.patch(address, {"system_prompt": ""}, content_type="application/json")
-    assert stored(session).request_tokens == rows[0].tokens
+    assert stored(session).request_tokens == rows[0].tokens + 8
 
 
 def test_a_switch_shows_the_size_of_the_branch_it_goes_to():
@@ -107,7 +109,7 @@ def test_a_switch_shows_the_size_of_the_branch_it_goes_to():
     rows = store(session, [user("one"), {"role": "assistant", "content": "two"}, user("three")])
     branch = transcript.fork(session, at=rows[0])
     transcript.activate(session, branch)
-    assert stored(session).request_tokens == rows[0].tokens
+    assert stored(session).request_tokens == rows[0].tokens + 8
 
 
 def test_the_migration_gives_old_sessions_a_title_and_a_size():

@@ -369,7 +369,7 @@ def test_a_backend_that_fails_to_listen_does_not_fail_the_turn(session, settings
 
 def test_no_more_room_is_asked_for_than_the_window_has_left(session, model_server, use_models):
     use_models(model_server.models(CONTEXT_WINDOW=200, MAX_OUTPUT=150))
-    store(session, [{"role": "user", "content": "lorem ipsum " * 60}])
+    store(session, [{"role": "user", "content": "lorem ipsum " * 50}])
     done = turn(session)
     used = done.context.account.used
     assert 50 < used < 200
@@ -386,7 +386,10 @@ def test_the_account_adds_up(session):
     assert account.tools > 0
     assert account.kept > 0
     assert account.pending > 0
-    assert account.used == account.system + account.tools + account.kept + account.pending
+    # 4 for each of prompt and five messages, and for the beginning of the answer.
+    assert account.frames == 28
+    front = account.system + account.tools
+    assert account.used == front + account.kept + account.pending + account.frames
 
 
 def test_the_preview_is_what_the_next_turn_sends_before_its_question(session, model_server):

@@ -20,7 +20,7 @@ from chatapp.answer_requests import AnswerRequest
 from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
 from chatapp.models import Message, Session
 from chatapp.round_trips import Statement
-from chatapp.selectors import pinned_tokens, pins_behind
+from chatapp.selectors import pinned_sums, pins_behind
 from chatapp.transcript import set_pinned
 from compaction.models import CompactionProfile, CompactionRun
 from compaction.profiles import save_profile
@@ -152,7 +152,7 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     first = Message.objects.filter(session=session, role="user").order_by("position")[0]
     set_pinned(first, True)
     # A run reads them with its branch's state.
-    assert pinned_tokens(session.branch, through=first.position) > 0
+    assert pinned_sums(session.branch, through=first.position).tokens > 0
     for question in ("What was first?", "ünïcode \u2028 and 'quotes' %s"):
         say(session, question)
     CompactionRun.objects.create(

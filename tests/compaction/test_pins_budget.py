@@ -61,7 +61,8 @@ def test_pins_before_the_cursor_are_counted_apart(session):
     after = account(session)
     assert after.pinned == row.tokens
     assert (after.kept, after.pending) == (before.kept, before.pending)
-    assert after.used == before.used + row.tokens
+    # With the 4 tokens of its frame.
+    assert after.used == before.used + row.tokens + 4
     assert after.as_dict()["pinned"] == row.tokens
 
 
@@ -86,7 +87,7 @@ def test_the_api_tells_them_apart(api, session):
     transcript.set_pinned(row_at(session, 4), True)
     told = api.get(url(session, "context/")).json()["account"]
     assert told["pinned"] == row_at(session, 4).tokens
-    parts = ("system", "tools", "summaries", "pinned", "kept", "pending")
+    parts = ("system", "tools", "summaries", "pinned", "kept", "pending", "frames")
     assert told["used"] == sum(told[name] for name in parts)
 
 
@@ -94,7 +95,7 @@ def test_triggers_count_them(session):
     before = snapshot_of(session).request_tokens
     row = row_at(session, 4)
     transcript.set_pinned(row, True)
-    assert snapshot_of(session).request_tokens == before + row.tokens
+    assert snapshot_of(session).request_tokens == before + row.tokens + 4
 
 
 def test_a_rule_ahead_of_need_counts_them_though_the_messages_alone_are_few(

@@ -73,7 +73,9 @@ def test_the_meter_tells_every_part_of_the_window(session, admin_client):
         "Tools": "0",
         "Summaries": "0",
         "Messages so far": "320",
-        "Free": "570",
+        # 4 for the prompt, each of eight messages, and the beginning of the answer.
+        "Roles and marks of the messages": "40",
+        "Free": "530",
         "Kept free for the answer": "100",
     }
 
@@ -87,7 +89,9 @@ def test_the_meter_counts_summaries_and_what_is_sent_again(session, admin_client
     assert found["Summaries"] == "71"
     assert found["Pinned messages, sent although covered"] == "40"
     assert found["Messages since the last summary"] == "80"
-    assert found["Free"] == "699"
+    # Prompt, summary, pin, two messages, and the beginning of the answer.
+    assert found["Roles and marks of the messages"] == "24"
+    assert found["Free"] == "675"
 
 
 def test_the_meter_marks_what_pins_take_beyond_their_share(session, admin_client):
@@ -131,18 +135,19 @@ def test_the_meters_parts_are_the_requests_account(session, admin_client, limit)
 def test_a_request_larger_than_the_window_is_drawn_beyond_its_edge(session, admin_client):
     store(session, [{"role": "user", "content": "x" * 4000}])
     page = admin_client.get(page_of(session)).text
-    # 10 + 320 + 1,000 in a window of 1,000, and 100 are kept free.
-    assert "The next request alone is 330 tokens larger than that" in page
+    # 10 + 320 + 1,000, and 11 times 4 of frames, in a window of 1,000, and 100 are kept free.
+    assert "The next request alone is 374 tokens larger than that" in page
     titles = titles_in(drawing_on(page, "meter"))
     assert titles == [
         "System prompt and pinned system messages: 10 tokens",
         "Messages so far: 1,320 tokens",
+        "Roles and marks of the messages: 44 tokens",
         "Kept free for the answer: 100 tokens",
-        "Beyond the window: 430 tokens",
+        "Beyond the window: 474 tokens",
         "Here the window ends: 1,000",
     ]
-    # The window's edge: 1000 of 1430.
-    assert 'x1="699.3" x2="699.3"' in drawing_on(page, "meter")
+    # The window's edge: 1000 of 1474.
+    assert 'x1="678.43" x2="678.43"' in drawing_on(page, "meter")
 
 
 def test_the_page_says_who_works_until_when_and_how_far_the_triggers_are(session, admin_client):

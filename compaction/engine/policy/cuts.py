@@ -59,6 +59,7 @@ def cut_recent_tokens(items: Sequence[Item], profile: Profile, facts: PlanFacts)
     wanted = min(_recent_tokens(profile, facts), facts.room())
     tokens = wanted - sum(item.tokens for item in question)
     plan = keep_recent_tokens(before, tokens, earlier=facts.earlier)
+    plan = _within_room(before, plan, question, facts)
     return _with_question(before, plan, question, facts)
 
 
@@ -77,10 +78,19 @@ def cut_checkpoint(items: Sequence[Item], profile: Profile, facts: PlanFacts) ->
         earlier=facts.earlier,
         is_followed=bool(question),
     )
-    room = facts.room() - asked
-    if sum(item.tokens for item in plan.keep) > room:
-        plan = keep_recent_tokens(before, room, earlier=facts.earlier)
+    plan = _within_room(before, plan, question, facts)
     return _with_question(before, plan, question, facts)
+
+
+def _within_room(
+    items: Sequence[Item], plan: Plan, question: Sequence[Item], facts: PlanFacts
+) -> Plan:
+    """Return the plan, or one that keeps no more than the window has room for, frames included."""
+    frame = facts.frame_tokens
+    room = facts.room() - sum(item.tokens + frame for item in question)
+    if sum(item.tokens + frame for item in plan.keep) <= room:
+        return plan
+    return keep_recent_tokens(items, room, earlier=facts.earlier, frame=frame)
 
 
 def _recent_tokens(profile: Profile, facts: PlanFacts) -> int:
@@ -117,8 +127,10 @@ def keep_last(items: Sequence[Item], count: int, *, earlier: int = 0) -> Plan:
     return _cut_at(items, max(0, len(items) - max(0, count)), earlier=earlier)
 
 
-def keep_recent_tokens(items: Sequence[Item], tokens: int, *, earlier: int = 0) -> Plan:
-    """Keep the newest whole items that have at most `tokens` together.
+def keep_recent_tokens(
+    items: Sequence[Item], tokens: int, *, earlier: int = 0, frame: int = 0
+) -> Plan:
+    """Keep the newest whole items that have at most `tokens` together, each with so many more.
 
     The same counter measured the items and decides here, so Chinese text is not kept four times
     too long. A group that crosses the budget is summarised whole, unless it is the last one
@@ -127,9 +139,9 @@ def keep_recent_tokens(items: Sequence[Item], tokens: int, *, earlier: int = 0) 
     `earlier` is how many items stand before these. Raises MoreItemsNeeded.
     """
     start, kept = len(items), 0
-    while start > 0 and kept + items[start - 1].tokens <= tokens:
+    while start > 0 and kept + items[start - 1].tokens + frame <= tokens:
         start -= 1
-        kept += items[start].tokens
+        kept += items[start].tokens + frame
     if start == 0:
         if earlier:
             raise MoreItemsNeeded(more=_items_for(tokens - kept, kept, len(items)))

@@ -104,10 +104,23 @@ class ReplayedBranch:
         return rules + self.sums.pinned_tokens(0, self.state.cursor)
 
     @property
+    def front_tokens(self) -> int:
+        """Tokens of the next request before its messages: prompt, tools and summaries, framed."""
+        carriers = self.model.frame_tokens * self.state.carriers(self.state.sent_forms)
+        return self.conversation.prompt_tokens + self.state.summary_tokens + carriers
+
+    @property
     def fixed_tokens(self) -> int:
         """Tokens of the next request besides the messages behind the cursor."""
-        prompt = self.conversation.prompt_tokens
-        return prompt + self.pinned_tokens + self.state.summary_tokens
+        cursor = self.state.cursor
+        pins = self.sums.rules_covered(cursor) + len(self.sums.pinned_in(0, cursor))
+        return self.front_tokens + self.pinned_tokens + self.model.frame_tokens * pins
+
+    @property
+    def request_tokens(self) -> int:
+        """Tokens of the next request by our own count, with the frames of its messages."""
+        messages = self.countable + self.rules_behind[0]
+        return self.fixed_tokens + self.tokens + self.model.frame_tokens * messages
 
     @property
     def cache_age_ms(self) -> int | None:
@@ -124,7 +137,7 @@ class ReplayedBranch:
         rules = self.rules_behind[0]
         counts_rules = not state.cursor and profile.counts_window
         counts_rules = counts_rules and self.countable + rules > profile.tail > 0
-        size = math.ceil(model.scale * (self.fixed_tokens + self.tokens))
+        size = math.ceil(model.scale * self.request_tokens)
         since = None if state.last_seconds is None else self.seconds - state.last_seconds
         return Facts(
             messages=self.countable + rules,
@@ -171,10 +184,12 @@ class ReplayedBranch:
         chars = cut.chars - sum(self.sums.messages[one].chars for one in again)
         rules, rule_tokens = self.rules_behind
         covered = self.sums.rules_covered(cursor)
+        messages = cut.messages - len(again)
+        framed = tokens + self.model.frame_tokens * messages
         return Gain(
-            messages=cut.messages - len(again),
+            messages=messages,
             tokens=tokens,
-            request_tokens=math.floor(self.model.scale * tokens),
+            request_tokens=math.floor(self.model.scale * framed),
             chars=max(0, chars),
             fixed_messages=rules,
             fixed_tokens=rule_tokens,
@@ -229,7 +244,12 @@ class ReplayedBranch:
 
     def _plan(self, strategy: Strategy, items: Sequence[Item], earlier: int) -> Plan:
         window = math.floor(max(0, self.model.window) / self.model.scale)
-        facts = PlanFacts(room=self._room, window=window, earlier=earlier)
+        facts = PlanFacts(
+            room=self._room,
+            window=window,
+            earlier=earlier,
+            frame_tokens=self.model.frame_tokens,
+        )
         try:
             return legal_plan(items, strategy.plan(items, self.profile, facts), facts)
         except MoreItemsNeeded as need:

@@ -64,7 +64,7 @@ class ReplayedConversation(Protocol):
 
     @property
     def prompt_tokens(self) -> int:
-        """Tokens of the system prompt and the tools, which every request holds."""
+        """Tokens of the prompt and the tools, which every request holds, and of their frames."""
         ...
 
     def items(self, start: int, end: int) -> Sequence[Item]:

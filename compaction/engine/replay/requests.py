@@ -118,10 +118,11 @@ class ReplayedRequests:
 
     def _used(self, branch: ReplayedBranch, *, together: bool) -> int:
         sums, parts = branch.sums, self.parts(branch)
-        rules = sums.rule_tokens(0, sums.rules_stored(branch.end))
-        kept = sums.tokens(parts.start, parts.end)
+        stored = sums.rules_stored(branch.end)
+        kept = sums.rule_tokens(0, stored) + sums.tokens(parts.start, parts.end)
         kept += sum(sums.messages[number].tokens for number in parts.apart)
-        fixed = branch.conversation.prompt_tokens + rules + branch.state.summary_tokens
+        messages = stored + parts.end - parts.start + len(parts.apart)
+        fixed = branch.front_tokens + branch.model.frame_tokens * messages
         targets = self._targets(branch, parts, together=together)
         return fixed + kept - sum(self._saving(*each) for each in targets.items())
 
@@ -150,11 +151,12 @@ class ReplayedRequests:
         self, branch: ReplayedBranch, parts: RequestParts, numbers: Sequence[int]
     ) -> int:
         """Return the characters of tool results that fit beside the rest and the answer."""
-        sums, model = branch.sums, branch.model
+        sums, model, frame = branch.sums, branch.model, branch.model.frame_tokens
         tokens = sum(sums.messages[number].tokens for number in numbers)
         # Pinned messages before the cursor are among the fixed ones.
-        behind = sum(sums.messages[one].tokens for one in parts.apart if one >= branch.state.cursor)
-        behind += sums.tokens(parts.start, parts.end)
+        apart = [sums.messages[one] for one in parts.apart if one >= branch.state.cursor]
+        behind = sums.tokens(parts.start, parts.end) + sum(one.tokens for one in apart)
+        behind += frame * (len(apart) + parts.end - parts.start)
         rest = branch.fixed_tokens + behind - tokens
         usable = (model.window - model.reserve(branch.profile)) / model.scale
         characters = sum(sums.messages[number].text_chars for number in numbers)

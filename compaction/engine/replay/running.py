@@ -274,6 +274,7 @@ class ReplayedRun:
         if outcome.is_digest or 0 < smaller <= state.failures:
             question = self._question_tokens(state.cursor + len(outcome.passed))
             after -= state.frame_tokens + question
+            after -= branch.model.frame_tokens * state.carriers([SentSummary(text=outcome.text)])
         if is_longer or (before and after >= before):
             presses = self.reason == Reason.HARD_LIMIT
             raise SummaryFailed(
@@ -285,19 +286,22 @@ class ReplayedRun:
         """Return the tokens of the next request without and with an outcome."""
         branch, state, sums = self.branch, self.branch.state, self.branch.sums
         cursor, covered = state.cursor, state.cursor + len(outcome.passed)
-        now = branch.fixed_tokens + branch.tokens
+        now, frame = branch.request_tokens, branch.model.frame_tokens
         staying, text = state.staying(outcome), sent_text_of(outcome)
         new = SentSummary(text=text, abridged=outcome.abridged)
         after = now - state.summary_tokens + self._question_tokens(covered)
         after += sum(one.tokens for one in staying) + branch.model.counter.count(text)
-        after += state.carried_tokens([*(one.sent for one in staying), new])
+        forms = [*(one.sent for one in staying), new]
+        after += state.carried_tokens(forms)
         after -= sum(item.tokens for item in outcome.passed) - sums.pinned_tokens(cursor, covered)
+        again = len(sums.pinned_in(cursor, covered)) - len(outcome.passed)
+        after += frame * (state.carriers(forms) - state.carriers(state.sent_forms) + again)
         return now + self._question_tokens(cursor), after
 
     def _question_tokens(self, cursor: int) -> int:
         sums = self.branch.sums
         found = sums.parted_question(cursor, self.branch.end) if cursor else None
-        return 0 if found is None else sums.messages[found].tokens
+        return 0 if found is None else sums.messages[found].tokens + self.branch.model.frame_tokens
 
 
 def _unheard(step: Step) -> None:
