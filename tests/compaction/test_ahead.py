@@ -27,7 +27,7 @@ WINDOW = 2400
 @pytest.fixture
 def session(owner, model_server, use_models, queued):
     use_models(model_server.models(CONTEXT_WINDOW=WINDOW, MAX_OUTPUT=200))
-    return SessionFactory(owner=owner, wires=talk(20, marker=1, words=27))
+    return SessionFactory(owner=owner, wires=talk(20, marker=1, words=24))
 
 
 def ahead(**changes):

@@ -82,8 +82,10 @@ def test_where_nothing_is_compacted_all_is_sent_and_all_survives(session):
         .order_by("position")
         .values_list("tokens", flat=True)
     )
-    assert row["tokens_sent"] == sum(sum(tokens[: 2 * turn + 1]) for turn in range(40))
-    assert row["sent_per_turn"] == [sum(tokens[: 2 * turn + 1]) for turn in range(40)]
+    # With 4 tokens for the frame of each message, and for the beginning of the answer.
+    sent = [sum(tokens[: 2 * turn + 1]) + 4 * (2 * turn + 2) for turn in range(40)]
+    assert row["sent_per_turn"] == sent
+    assert row["tokens_sent"] == sum(sent)
     assert (row["compactions"], row["calls"]) == (0, 0)
     # 40 markers MK-0100 … MK-0139, and nothing else but small numbers.
     assert row["survival"]["markers"] == {"named": 40, "held": 40, "share": 1.0}

@@ -68,7 +68,7 @@ def test_a_small_window_keeps_a_quarter_of_itself(session):
 
 
 def test_it_summarises_in_the_background_before_anybody_waits(session, model_server):
-    store(session, talk(55))
+    store(session, talk(50))
     assert snapshot_of(session).request_tokens < 0.7 * 8000
     while check_branch(session) is None:
         say(session, "lorem " * 60)
