@@ -6,6 +6,7 @@ Why: docs/architecture.md#a-model-call-holds-nothing.
 from __future__ import annotations
 
 import logging
+import selectors
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -37,6 +38,8 @@ UNMIGRATED = "The database has not the tables of this version: run `manage.py mi
 _NOT_THERE = ("42P01", "42703")
 _NOT_THERE_ON_SQLITE = ("no such table", "no such column")
 CLOCK_SECONDS = 300
+ANSWER_HOLDS_SECONDS = 5.0
+"""So long after an answer a shared connection is asked for none again, unless it was cut."""
 POOL_WAIT_SECONDS = 10
 """So long a thread waits for a connection that others have; then it is an OperationalError."""
 
@@ -55,8 +58,9 @@ def share_connections(size: int) -> None:
     """Let this process's threads share so many PostgreSQL connections; 0 and SQLite: as before.
 
     For a process of many threads that each need one for milliseconds: a connection is checked when
-    it is borrowed, and giving it back costs nothing. Processes that fork have one thread and keep
-    theirs, for no pool outlives a fork. Called before the first request.
+    it is borrowed, mostly without a round trip, and giving it back costs nothing. Processes that
+    fork have one thread and keep theirs, for no pool outlives a fork. Called before the first
+    request.
     """
     settings = connections.settings["default"]
     if size < 1 or connection.vendor != "postgresql":
@@ -80,23 +84,39 @@ def share_connections(size: int) -> None:
 def _class_of_shared_connections() -> type[Any]:
     """Return the driver's class, whose check on being borrowed empties the pool where it fails.
 
-    After a restart of the server all connections that rest are cut. The pool would find them one by
-    one, waiting twice as long for each: five of them are more than a thread waits for.
+    A server that ends a connection says so, and what it said lies there to be read: a connection
+    that has nothing to read, and answered not long ago, is lent without a question. After a restart
+    of the server all connections that rest are cut. The pool would find them one by one, waiting
+    twice as long for each: five of them are more than a thread waits for.
     """
     from psycopg import Connection
     from psycopg import OperationalError as CutError
 
     class SharedConnection(Connection[Any]):
+        _answered_at = -ANSWER_HOLDS_SECONDS
+
         def execute(self, *args: Any, **kwargs: Any) -> Any:
             # Django asks by cursors; this is the pool's check alone.
+            holds = time.monotonic() - self._answered_at < ANSWER_HOLDS_SECONDS
             try:
-                return super().execute(*args, **kwargs)
+                if holds and not _is_readable(self.fileno()):
+                    return self.cursor()
+                answer = super().execute(*args, **kwargs)
             except CutError:
                 pool = connection.pool  # type: ignore[attr-defined]  # PostgreSQL's has one
                 pool.drain()
                 raise
+            self._answered_at = time.monotonic()
+            return answer
 
     return SharedConnection
+
+
+def _is_readable(descriptor: int) -> bool:
+    """Whether something has come in at a socket, or its other end is gone; waits for nothing."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        return bool(selector.select(timeout=0))
 
 
 def release_connection(*, of_a_server: bool = False) -> None:

@@ -29,6 +29,7 @@ from chatapp.formats.records import (
     ProblemList,
 )
 from chatapp.import_trees import TreeImporter, draft_of, is_one_line, parted_by_stored
+from chatapp.messages.vendor import without_imported
 from chatapp.messages.wire import (
     CUT_FROM,
     Cleaner,
@@ -389,7 +390,8 @@ def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:
     """Return how many messages there are and a digest of them, in the file's order."""
     digest, count = hashlib.sha256(), 0
     for message in messages:
-        text = json.dumps([message.wire, message.summary], sort_keys=True, default=str)
+        said = [without_imported(message.wire), message.summary]
+        text = json.dumps(said, sort_keys=True, default=str)
         digest.update(text.encode("utf-8", "replace"))
         count += 1
     return {"messages": count, "digest": digest.hexdigest()}

@@ -397,6 +397,13 @@ def compactions_since_question(branch: Branch) -> int:
     return steps.count()
 
 
+def has_automatic_run(branch: Branch) -> bool:
+    """Whether a run that a rule asked for waits for the branch, or works on it."""
+    under_way = (CompactionRun.Status.QUEUED, CompactionRun.Status.RUNNING)
+    runs = CompactionRun.objects.filter(branch=branch, status__in=under_way)
+    return runs.filter(trigger=CompactionRun.Trigger.PROACTIVE).exists()
+
+
 def _last_said(branch: Branch) -> Message | None:
     """Return the newest message of a person or of a model that came to its end."""
     spoken = (Message.Role.USER, Message.Role.ASSISTANT)

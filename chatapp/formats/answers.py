@@ -13,6 +13,8 @@ from typing import Any
 
 from chatapp.formats.reading import Wire, joined, tool_call
 from chatapp.formats.records import ImportedMessage
+from chatapp.messages.vendor import kept_of_file, merged
+from chatapp.messages.wire import VENDOR, VENDOR_LEFT_OUT
 
 MAX_SIGNED_CHARS = 200_000
 """Signatures of one message's thinking; more are not kept."""
@@ -28,6 +30,7 @@ class _AnswerStep:
     parts: list[Wire] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
     signed: list[Wire] = field(default_factory=list)
+    about: dict[str, Any] = field(default_factory=dict)
     calls: list[Wire] = field(default_factory=list)
     results: list[ImportedMessage] = field(default_factory=list)
 
@@ -62,6 +65,11 @@ class AnswerBuilder:
     def sign(self, signed: Wire) -> None:
         """Take a signature of what was taken last."""
         self._step.signed.append(signed)
+
+    def note(self, name: str, value: Any) -> None:
+        """Take what the source says about what was taken last: citations, annotations."""
+        if value:
+            self._step.about[name] = merged(self._step.about.get(name), value, name)
 
     def say(self, text: str) -> None:
         """Take words of the answer."""
@@ -114,6 +122,9 @@ def _message(step: _AnswerStep) -> ImportedMessage:
     wire: Wire = {"role": "assistant", "content": content}
     if step.calls:
         wire["tool_calls"] = step.calls
+    about = kept_of_file(step.about)
+    if about.vendor:
+        wire[VENDOR] = about.vendor
     size = sum(len(str(value)) for block in step.signed for value in block.values())
     keeps = step.signed and size <= MAX_SIGNED_CHARS
     return ImportedMessage(
@@ -121,7 +132,10 @@ def _message(step: _AnswerStep) -> ImportedMessage:
         parent=None,
         wire=wire,
         reasoning=joined(step.thoughts),
-        metadata={SIGNED_THINKING: step.signed} if keeps else {},
+        metadata={
+            **({SIGNED_THINKING: step.signed} if keeps else {}),
+            **({VENDOR_LEFT_OUT: list(about.left_out)} if about.left_out else {}),
+        },
     )
 
 

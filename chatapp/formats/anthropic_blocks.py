@@ -77,6 +77,7 @@ def take_answer(
     for block in blocks_of(content):
         if is_block(block, "text") or is_block(block, "output_text"):
             builder.say(text_or_empty(block.get("text")))
+            builder.note("citations", block.get("citations"))
         elif is_block(block, "thinking"):
             builder.think(text_or_empty(block.get("thinking")), _signed(block, "signature"))
         elif is_block(block, "redacted_thinking"):

@@ -27,11 +27,18 @@ from chatapp.formats.reading import (
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.formats.registry import Format
 from chatapp.formats.trees import Tree, TreeNode, grown, items_of, read_all
+from chatapp.messages.vendor import kept_of_file, merged
+from chatapp.messages.wire import VENDOR
 
 NAME = "chatgpt"
 ROLES = ("system", "user", "assistant", "tool")
 HIDDEN_KINDS = ("user_editable_context", "model_editable_context", "reasoning_recap")
 """Kinds of content that nobody said: instructions around the conversation, notices."""
+
+CONTEXT_KINDS = HIDDEN_KINDS[:2]
+MOST_CONTEXT_CHARS = 20_000
+ABOUT = ("citations", "content_references", "search_result_groups")
+"""What a node's metadata says about an answer."""
 
 ENDS = {
     "stop": "stop",
@@ -87,8 +94,13 @@ def _conversation(value: Wire, line: int, problems: list[Problem]) -> Conversati
         leaf=keys[answers.unit_of(shown_last)] if shown_last is not None else None,
         model=text_or_empty(value.get("default_model_slug")) or _answered_by(messages),
         created_at=moment(value.get("create_time")),
-        metadata={"gizmo_id": value["gizmo_id"]} if text_or_empty(value.get("gizmo_id")) else {},
+        metadata=_metadata(value, mapping),
     )
+
+
+def _metadata(value: Wire, mapping: Mapping[str, Any]) -> dict[str, Any]:
+    gizmo, context = text_or_empty(value.get("gizmo_id")), _user_context(mapping)
+    return ({"gizmo_id": gizmo} if gizmo else {}) | ({"user_context": context} if context else {})
 
 
 def _identity(value: Wire, messages: Sequence[ImportedMessage]) -> str:
@@ -146,6 +158,20 @@ def _nodes(mapping: Mapping[str, Any], line: int, problems: list[Problem]) -> li
     return nodes
 
 
+def _user_context(mapping: Mapping[str, Any]) -> dict[str, str]:
+    """What the user had set for all conversations: custom instructions, memories.
+
+    Nobody said it, so it is no message; of several versions the last one counts.
+    """
+    found: dict[str, str] = {}
+    for node in mapping.values():
+        content = _object(_object(_object(node).get("message")).get("content"))
+        if content.get("content_type") in CONTEXT_KINDS:
+            texts = {key: text_or_empty(content[key]).strip() for key in content}
+            found |= {key: text for key, text in texts.items() if text and key != "content_type"}
+    return {key: text[:MOST_CONTEXT_CHARS] for key, text in found.items()}
+
+
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
@@ -188,10 +214,14 @@ def _said(identifier: str, message: Any, unread: Counter[str]) -> ImportedMessag
         return None
     model = text_or_empty(metadata.get("model_slug"))
     is_answer = role == "assistant"
+    wire = _call(identifier, message, text) if is_call else _wire(identifier, author, text)
+    about = {name: metadata[name] for name in ABOUT if metadata.get(name)} if is_answer else {}
+    if vendor := kept_of_file(about).vendor:
+        wire[VENDOR] = vendor
     return ImportedMessage(
         key="",
         parent=None,
-        wire=_call(identifier, message, text) if is_call else _wire(identifier, author, text),
+        wire=wire,
         reasoning=thoughts if is_answer else "",
         finish_reason=_end(message, metadata) if is_answer else "",
         created_at=moment(message.get("create_time")),
@@ -279,6 +309,7 @@ class _Unit:
     call: str = ""
     texts: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
+    about: dict[str, Any] = field(default_factory=dict)
 
     def add(self, message: ImportedMessage) -> None:
         """Go on with what the next node says."""
@@ -287,6 +318,7 @@ class _Unit:
         apart = "" if goes_on or not self.texts or not text else "\n\n"
         self.texts += [apart, text] if text else []
         self.thoughts.append(message.reasoning)
+        self.about = merged(self.about, message.wire.get(VENDOR, {}).get("about", {}))
         self.last = message
 
     def node(self) -> TreeNode:
@@ -294,9 +326,12 @@ class _Unit:
         calls = self.last.wire.get("tool_calls")
         text = "".join(self.texts)
         wire = self.first.wire | {"content": text or (None if calls else "")}
+        vendor = kept_of_file(self.about).vendor
         message = replace(
             self.last,
-            wire=wire | ({"tool_calls": calls} if calls else {}),
+            wire=wire
+            | ({"tool_calls": calls} if calls else {})
+            | ({VENDOR: vendor} if vendor else {}),
             reasoning=joined(self.thoughts),
             created_at=self.first.created_at or self.last.created_at,
             metadata=self.first.metadata | self.last.metadata,

@@ -22,6 +22,8 @@ from chatapp.formats.reading import (
     text_or_empty,
 )
 from chatapp.formats.records import Conversation, ImportedMessage, Problem
+from chatapp.messages.vendor import without_imported
+from chatapp.messages.wire import VENDOR
 
 REQUEST_KEYS = (
     "request", "params", "request_body", "requestBody", "input", "body", "payload", "data", "json",
@@ -226,7 +228,7 @@ def identity_of(name: str, exchange: Exchange, system_prompt: str, wires: Sequen
     if native := native_id(exchange):
         asked = next((wire["content"] for wire in wires if wire["role"] == "user"), None)
         return f"{name}:{digest(system_prompt, asked)[:16]}:{native}"
-    return f"{name}:{digest(system_prompt, list(wires))}"
+    return f"{name}:{digest(system_prompt, list(map(without_imported, wires)))}"
 
 
 def longest_of_each(conversations: Iterable[Conversation]) -> list[Conversation]:
@@ -262,12 +264,14 @@ def _going_on(earlier: Conversation, later: Conversation) -> Conversation:
     """
     messages = list(later.messages)
     for index, known in enumerate(earlier.messages[: len(messages)]):
+        beside = {VENDOR: known.wire[VENDOR]} if VENDOR in known.wire else {}
         adds = (known.usage, known.finish_reason, known.reasoning, known.metadata, known.created_at)
-        if not any(adds):
+        if not any((*adds, beside)):
             continue  # quick: a long log repeats each message many times
         repeated = messages[index]
         messages[index] = replace(
             repeated,
+            wire={**beside, **repeated.wire},
             usage=repeated.usage or known.usage,
             finish_reason=repeated.finish_reason or known.finish_reason,
             reasoning=repeated.reasoning or known.reasoning,

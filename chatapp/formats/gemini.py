@@ -33,8 +33,11 @@ from chatapp.formats.reading import (
 )
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.formats.registry import Format
+from chatapp.messages.vendor import merged
 
 NAME = "gemini"
+ABOUT = ("citationMetadata", "groundingMetadata", "urlContextMetadata", "logprobsResult")
+"""What a candidate says about its text."""
 ROLES = ("user", "model", "function", "system")
 FINISH_REASONS: Mapping[str, str] = {
     "STOP": "stop",
@@ -205,6 +208,8 @@ class ContentReader:
             parts += found if isinstance(found, list) else []
             if reason := text_or_empty(candidate.get("finishReason")):
                 ended["finish_reason"] = FINISH_REASONS.get(reason, reason.lower())
+            about = {name: candidate[name] for name in ABOUT if candidate.get(name)}
+            ended["about"] = merged(ended.get("about"), about)
             if usage := _usage(_camel(piece.get("usageMetadata"))):
                 ended["usage"] = usage
         content = {"role": "model", "parts": _with_joined_texts(parts)}
@@ -280,6 +285,8 @@ class ContentReader:
                 builder.show(wire)
             if signed and part.get("thought") is not True:
                 builder.sign(signed)
+        for name, value in (ended.get("about") or {}).items():
+            builder.note(name, value)
         return builder.finished(
             usage=ended.get("usage"), finish_reason=ended.get("finish_reason", "")
         )

@@ -35,7 +35,8 @@ from chatapp.formats.records import (
     ProblemList,
 )
 from chatapp.formats.registry import Export, Format
-from chatapp.messages.wire import LEFT_OUT, text_of
+from chatapp.messages.vendor import ABOUT_KEYS, without_imported
+from chatapp.messages.wire import LEFT_OUT, VENDOR_LEFT_OUT, text_of
 
 MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
@@ -123,8 +124,17 @@ def _mended(checked: CheckedMessage, line: int, subject: str) -> list[Problem]:
 
 def _message(checked: CheckedMessage, *, created_at: datetime | None) -> ImportedMessage:
     return ImportedMessage(
-        key="", parent=None, wire=checked.wire, reasoning=checked.reasoning, created_at=created_at
+        key="",
+        parent=None,
+        wire=checked.wire,
+        reasoning=checked.reasoning,
+        created_at=created_at,
+        metadata=_not_kept(checked),
     )
+
+
+def _not_kept(checked: CheckedMessage) -> dict[str, Any]:
+    return {VENDOR_LEFT_OUT: list(checked.left_out)} if checked.left_out else {}
 
 
 def _chained(messages: Sequence[ImportedMessage], own: OwnParts) -> tuple[ImportedMessage, ...]:
@@ -139,7 +149,7 @@ def _chained(messages: Sequence[ImportedMessage], own: OwnParts) -> tuple[Import
             created_at=message.created_at,
             pinned=number - 1 in own.pinned,
             kind="note" if number - 1 in own.notes else "message",
-            metadata=_told_of(own, number - 1),
+            metadata=message.metadata | _told_of(own, number - 1),
         )
         for number, message in enumerate(messages, start=1)
     )
@@ -212,6 +222,7 @@ def _answered(
             usage=answer.usage,
             finish_reason=answer.finish_reason,
             created_at=_time(source.value) or _time(response),
+            metadata=_not_kept(answer.checked),
         )
     ]
 
@@ -222,7 +233,9 @@ def _answer(response: Any) -> _AnswerMessage:
     choices = response.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else response
     message = choice.get("message", choice) if isinstance(choice, dict) else choice
-    checked = check_message(message)
+    around = (response, choice if isinstance(choice, dict) else {})
+    beside = {name: one[name] for one in around for name in ABOUT_KEYS if one.get(name)}
+    checked = check_message(message, beside=beside)
     if checked.wire["role"] != "assistant":
         raise DamagedError("it is no message of the assistant")
     usage = response.get("usage")
@@ -279,7 +292,7 @@ def _metadata(value: Wire) -> dict[str, Any]:
 def _identity(system_prompt: str, wires: Sequence[Wire], metadata: dict[str, Any]) -> str:
     native = next((metadata[key] for key in NATIVE_IDS if _is_id(metadata.get(key))), None)
     if native is None:
-        return f"openai_chat:{digest(system_prompt, list(wires))}"
+        return f"openai_chat:{digest(system_prompt, list(map(without_imported, wires)))}"
     if _is_id(trial := metadata.get("trial")):
         native = f"{native}:{trial}"
     asked = next((wire["content"] for wire in wires if wire["role"] == "user"), None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chatapp.formats.reading import DamagedError, Wire, joined, shown, text_or_empty, tool_call
-from chatapp.messages.vendor import CALL_KEYS, own_fields
+from chatapp.messages.vendor import CALL_KEYS, MESSAGE_KEYS, kept_of_file, own_fields
 from chatapp.messages.wire import VENDOR, is_vendor
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
@@ -20,6 +20,15 @@ THOUGHTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 FOREIGN_PARTS = frozenset({"tool_use", "tool_result"})
 """Content parts that show the messages to be Anthropic's, which have the same roles."""
 
+_KNOWN_KEYS = frozenset(
+    {
+        *MESSAGE_KEYS,
+        *("reasoning", "reasoning_content", "reasoning_details", "audio", "finish_reason"),
+        *("id", "object", "type", "status", "index", "created_at", "created", "timestamp", VENDOR),
+    }
+)
+"""What is read of an answer elsewhere, and what says nothing about it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedMessage:
@@ -27,6 +36,7 @@ class CheckedMessage:
 
     wire: Wire
     reasoning: str = ""
+    left_out: tuple[str, ...] = ()
     mended: list[str] = field(default_factory=list)
 
 
@@ -47,8 +57,12 @@ def is_foreign(value: Any) -> bool:
     return any(isinstance(kind, str) and kind in FOREIGN_PARTS for kind in kinds)
 
 
-def check_message(value: Any) -> CheckedMessage:
-    """The message in its wire form; raises DamagedError when it cannot be used at all."""
+def check_message(value: Any, *, beside: Wire | None = None) -> CheckedMessage:
+    """The message in its wire form; raises DamagedError when it cannot be used at all.
+
+    What a file says about an answer (citations, annotations, own fields of calls) goes into its
+    `vendor`; `beside` is what stands around the message.
+    """
     if not isinstance(value, dict):
         raise DamagedError(f"it is not an object but {shown(value)}")
     role = value.get("role")
@@ -60,12 +74,29 @@ def check_message(value: Any) -> CheckedMessage:
     content, thoughts = _without_thoughts(_said(value))
     wire: Wire = {"role": role, "content": _content(content, mended)}
     wire.update(_named(value, role))
+    left_out: tuple[str, ...] = ()
     if role == "assistant":
         wire.update(_asked(value, mended))
+        if VENDOR not in wire:
+            about = kept_of_file({**(beside or {}), **_told_about(value)})
+            wire |= {VENDOR: about.vendor} if about.vendor else {}
+            left_out = about.left_out
     _require_substance(wire, mended)
     stated = value.get("reasoning_content") or value.get("reasoning")
     reasoning = text_or_empty(stated) or joined(thoughts) or _detailed(value)
-    return CheckedMessage(wire=wire, reasoning=reasoning, mended=mended)
+    return CheckedMessage(wire=wire, reasoning=reasoning, left_out=left_out, mended=mended)
+
+
+def _told_about(value: Wire) -> Wire:
+    """Return an answer's own fields, and those of its calls by their ids."""
+    about = own_fields(value, _KNOWN_KEYS)
+    calls = value.get("tool_calls")
+    of_calls = [
+        {"id": call.get("id"), **own}
+        for call in (calls if isinstance(calls, list) else [])
+        if isinstance(call, dict) and (own := own_fields(call, {*CALL_KEYS, "custom"}))
+    ]
+    return about | ({"tool_calls": of_calls} if of_calls else {})
 
 
 def _said(value: Wire) -> Any:

@@ -34,6 +34,7 @@ from chatapp.formats.reading import (
 )
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.formats.registry import Format
+from chatapp.messages.vendor import ABOUT_KEYS
 
 NAME = "openai_responses"
 CALLS: Mapping[str, str] = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -262,6 +263,9 @@ class ItemReader:
                     self._builder.say(part["text"])
                 else:
                     self._builder.show(part)
+            for part in content if isinstance(content, list) else []:
+                for name in ABOUT_KEYS:
+                    self._builder.note(name, part.get(name) if isinstance(part, dict) else None)
             return
         self._close()
         texts = [part["text"] for part in parts if part["type"] == "text"]

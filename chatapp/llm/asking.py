@@ -17,7 +17,7 @@ from chatapp.llm.adaptations import (
     lower_output,
     output_of,
 )
-from chatapp.llm.errors import ModelError, Reaction
+from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.learned_limits import learn_adaptations, learn_from_error
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
@@ -36,6 +36,15 @@ def ignore_change(adaptation: Adaptation, error: ModelError) -> None:
     """Do nothing with a change: the default where nobody listens."""
 
 
+def is_answered(refusal: ModelError, later: ModelError) -> bool:
+    """Whether a refusal's parameter is gone, so that a later one tells of another fault.
+
+    Of all other refusals the first says what is wrong: later ones are about the changed forms.
+    """
+    is_same = (refusal.param, refusal.detail) == (later.param, later.detail)
+    return refusal.kind is ErrorKind.PARAMETER_REFUSED and not is_same
+
+
 def ask(
     model: ModelConfig,
     request: ModelRequest,
@@ -47,8 +56,8 @@ def ask(
 
     The same request is never sent twice, and what helped is remembered for the model. `on_change`
     is told of every change. `first_reply` returns what came of the request where it was sent
-    before, in the form that the model is known to want. Raises ModelError, the first one where no
-    change helped.
+    before, in the form that the model is known to want. Raises ModelError, the first one that no
+    change answered.
     """
     sent = [adapted(request, model)]
     first: ModelError | None = None
@@ -58,7 +67,7 @@ def ask(
             was_sent = first_reply if len(sent) == 1 else None
             reply = was_sent() if was_sent else model.connect().complete(sent[-1])
         except ModelError as error:
-            first = first or error
+            first = error if first is None or is_answered(first, error) else first
             if error.reaction not in _CHANGED and error is not first:
                 raise
             again = _changed(error, sent, model, helped) if len(sent) <= MAX_ADAPTATIONS else None

@@ -17,6 +17,7 @@ BYTES_PER_CHARACTER = 8
 BYTES_PER_STREAMED_CHARACTER = 64
 """Of a stream, which frames every few characters."""
 SMALLEST_BODY_BYTES = 1_000_000
+_STREAMS = ("event-stream", "ndjson", "jsonl", "json-lines", "json-seq", "stream+json")
 
 
 def bounded(stream: Any, *, limit: int) -> Any:
@@ -43,10 +44,15 @@ def bounded(stream: Any, *, limit: int) -> Any:
     return Bounded()
 
 
+def is_streamed(response: Any) -> bool:
+    """Whether an answer comes in pieces: as events, or as objects in lines of their own."""
+    kind = response.headers.get("content-type", "").lower()
+    return any(word in kind for word in _STREAMS)
+
+
 def bound_response(response: Any, *, characters: int) -> None:
     """Bound a response before it is read: an event hook of an httpx2 client."""
-    is_stream = "event-stream" in response.headers.get("content-type", "")
-    each = BYTES_PER_STREAMED_CHARACTER if is_stream else BYTES_PER_CHARACTER
+    each = BYTES_PER_STREAMED_CHARACTER if is_streamed(response) else BYTES_PER_CHARACTER
     response.stream = bounded(response.stream, limit=each * characters + SMALLEST_BODY_BYTES)
 
 

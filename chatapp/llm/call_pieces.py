@@ -8,8 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from chatapp.llm.streams import is_json
+from chatapp.messages.patterns import lazy_pattern
 from chatapp.messages.vendor import CALL_KEYS, fitting, merged, own_fields
 from chatapp.messages.wire import MAX_VENDOR_CHARS
+
+_DECODER = json.JSONDecoder()
+_BLANKS = lazy_pattern(r"\s*")
 
 
 class CallPieces:
@@ -61,7 +65,7 @@ class CallPieces:
             {
                 "id": call["id"] or f"call_{uuid.uuid4().hex[:24]}",
                 "type": "function",
-                "function": {"name": call["name"], "arguments": call["arguments"]},
+                "function": {"name": call["name"], "arguments": _one_object(call["arguments"])},
                 **fitting(call["own"], room),
             }
             for call in self._calls
@@ -79,7 +83,8 @@ class CallPieces:
 
     def has_half_a_call(self) -> bool:
         """Whether the arguments of a call break off."""
-        return any(not is_json(call["arguments"]) for call in self._calls if call["arguments"])
+        found = (_one_object(call["arguments"]) for call in self._calls)
+        return any(not is_json(arguments) for arguments in found if arguments)
 
 
 def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
@@ -96,6 +101,33 @@ def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
         return True
     has_new = name != call["name"] or (not call_id and piece.get("index") is None)
     return has_new and bool(_arguments_of(function)) and is_json(call["arguments"])
+
+
+def _one_object(arguments: str) -> str:
+    """Return the arguments of a call that were said several times in a row, once.
+
+    Some servers open a call with `{}` and send the real arguments behind it; some say the whole
+    once more in another spelling. Of two objects that differ nothing tells which is meant: all
+    stays as it came.
+    """
+    objects: dict[str, str] = {}
+    place = _end_of_blanks(arguments, 0)
+    try:
+        while place < len(arguments):
+            value, end = _DECODER.raw_decode(arguments, place)
+            if not isinstance(value, dict):
+                return arguments
+            objects.setdefault(json.dumps(value, sort_keys=True), arguments[place:end])
+            place = _end_of_blanks(arguments, end)
+    except (ValueError, RecursionError):
+        return arguments
+    told = [text for said, text in objects.items() if said != "{}"] or list(objects.values())
+    return told[0] if len(told) == 1 else arguments
+
+
+def _end_of_blanks(text: str, start: int) -> int:
+    found = _BLANKS.match(text, start)
+    return found.end() if found else start
 
 
 def _arguments_of(function: Mapping[str, Any]) -> str:

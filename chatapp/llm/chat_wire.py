@@ -15,6 +15,7 @@ from chatapp.llm.streams import follow, plain, splitter_for
 from chatapp.llm.thoughts import TEXT_FIELDS, content_of, other_parts, split, thoughts_of
 from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.vendor import (
+    ABOUT_KEYS,
     MESSAGE_KEYS,
     for_server_all,
     merged,
@@ -134,17 +135,6 @@ def _usage(body: dict[str, Any]) -> dict[str, Any] | None:
 
 # Where a server says why its answer ended: in the choice, in the message, beside the choices.
 _REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "finishReason")
-# What is kept of a choice and of a body, besides what everybody has.
-_ABOUT = (
-    "logprobs",
-    "annotations",
-    "citations",
-    "search_results",
-    "references",
-    "grounding_metadata",
-    "groundingMetadata",
-    "provider",
-)
 
 
 def _is_error(body: Mapping[str, Any]) -> bool:
@@ -272,7 +262,7 @@ class _Completion:
         self.finish_reason = reason or self.finish_reason
 
     def _keep_about(self, place: Mapping[str, Any]) -> None:
-        for name in _ABOUT:
+        for name in ABOUT_KEYS:
             if place.get(name):
                 self._about[name] = merged(self._about.get(name), place[name], name)
 

@@ -81,6 +81,7 @@ FILTER_NAMES = any_of(
     r"content_?policy",
     r"responsible_?ai",
     r"data_?inspection_?failed",
+    r"sensitive_?(?:content|information|words?)",
     r"prohibited_?content",
     r"moderation",
 )
@@ -96,6 +97,8 @@ FILTER_WORDS = any_of(
     r"\binfringement\b",
     r"content exists risk",
     r"considered high risk",
+    r"(?<!case)(?<!case[- ])\bsensitive (?:information|content|words?|material|topics?)\b",
+    r"[a-z]_sensitive\b",
     r"敏感|不安全|违规",
 )
 
@@ -133,6 +136,8 @@ PAIR_WORDS = any_of(
     r"unexpected role 'tool'",
     r"unexpected tool call id",
     r"number of function (?:response|call)",
+    r"\btool_(?:use|call|result)s?\b.{0,60}\b(?:single|multiple|duplicated?|more than one)\b",
+    r"\b(?:multiple|duplicated?|more than one) tool_(?:result|output|response)",
     r"function call turn comes immediately",
     r"expected toolresult",
 )
@@ -142,7 +147,11 @@ PARTS_WORDS = any_of(
     r"(?:invalid|unknown|unsupported|unrecognized) (?:content|part)(?: part)? type",
     r"content(?: part)? type.{0,60}(?:not supported|unsupported|invalid|unknown)",
     r"unknown variant (?:image_url|input_text|output_text|input_image|text), expected",
-    r"\bcontent\b.{0,40}(?:must|should) be a (?:valid )?string",
+    r"\bcontent\b.{0,40}(?:must|should) be (?:an? |of type )?(?:valid )?['\"]?string",
+    # As validators of many languages tell the place and the two types.
+    r"\bcontent\b.{0,60}\b(?:type mismatch|not of type|expected (?:an? )?string|received array)",
+    r"\b(?:type mismatch|expected (?:an? )?string|received array)\b.{0,60}\bcontent\b",
+    r"\bunmarshal\w*\b.{0,80}\bmessages?\.content\b",
     r"invalid type: (?:sequence|map), expected a string",
     r"content: invalid type: sequence",
     # Nothing beside calls: servers that want a text there.
@@ -169,7 +178,9 @@ MESSAGE_COUNT_WORDS = any_of(
     r"\btoo many messages\b", r"\barray too long\b", r"\blist should have at most"
 )
 STRING_NAMES = lazy_pattern(r"string_above_max_length")
-STRING_WORDS = lazy_pattern(r"\bstring (?:too long|should have at most)\b")
+STRING_WORDS = any_of(
+    r"\bstring (?:too long|should have at most)\b", r"\bmax_?length\b.{0,20}\bactual\b"
+)
 CONVERSATION = lazy_pattern(r"(?:messages|input)'?")
 # Places whose text is a message's own; a name or an id that is too long is no such place.
 MESSAGE_TEXT = lazy_pattern(
@@ -205,11 +216,34 @@ PASSING_WORDS = any_of(
     r"\bat (?:full )?capacity\b",
     r"\boverloaded\b",
     r"\bmax(?:imum)? concurrency\b",
+    r"\bdegraded\b",
     r"\bsocket hang up\b|\beconn\w+|\bfetch failed\b|\bnetwork error\b",
     r"\bconnection (?:reset|refused|closed|aborted|timed out)\b",
     r"\binternal (?:network|server) (?:failure|error)\b",
     r"\bupstream[ _](?:error|failure|connect)",
     r"稍后(?:再试|重试)|负载(?:过高|已满)|(?:系统|服务)繁忙",
+)
+# How much of the server is taken just now, by others as well: no size of this request.
+BUSY_WORDS = any_of(
+    r"\bin[- ]flight\b",
+    r"\b(?:kv[ _-]?cache|cache) .{0,60}\b(?:left|free|remaining|in use|currently|available now)\b",
+    r"\b(?:free|available|remaining|unused)\b.{0,20}\b(?:kv[ _-]?cache|cache|gpu) "
+    r"(?:blocks?|pages?|slots?|space|memory)",
+    r"\b(?:waiting|request|scheduler|scheduling|pending) queue\b|\bqueue is full\b",
+    r"\b(?:running|concurrent|queued|waiting|pending|other) (?:requests|sequences)\b",
+)
+# What the model wrote and its own server could not use: another answer may do.
+SPOILED_NAMES = any_of(
+    r"tool_?use_?failed", r"output_?parse_?failed", r"json_?validate_?failed",
+    r"malformed_?function_?call", r"invalid_?model_?output",
+)  # fmt: skip
+SPOILED_WORDS = any_of(
+    r"\bfailed[_ ]generation\b",
+    r"\bmodel (?:generated|produced|returned|output)\b.{0,40}"
+    r"\b(?:invalid|malformed|could not|cannot|can't|unparse?able)",
+    r"\berror parsing tool call\b",
+    r"\bfailed to parse (?:the )?(?:model(?:'s)? )?(?:output|generation|input at pos)",
+    r"\btool call validation failed\b",
 )
 MODEL_NAMES = any_of(r"model_?not_?found")
 TIMEOUT_NAMES = any_of(r"time_?out")
@@ -366,6 +400,10 @@ def _is_outage(said: Said) -> bool:
     )
 
 
+def _is_spoiled(said: Said) -> bool:
+    return _is_named(said, SPOILED_NAMES) or bool(SPOILED_WORDS.search(said.words))
+
+
 _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.CONTEXT_OVERFLOW, _is_too_long_for_the_account),
     (ErrorKind.BODY_TOO_LARGE, _named(MEDIA_NAMES)),
@@ -381,6 +419,7 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.QUOTA, _speaks_of_quota),
     (ErrorKind.AUTHENTICATION, lambda said: said.status in (401, 403)),
     (ErrorKind.AUTHENTICATION, _named(AUTHENTICATION_NAMES)),
+    (ErrorKind.UNAVAILABLE, _is_spoiled),
     (ErrorKind.STATE_LOST, _has_lost_state),
     (ErrorKind.TOO_MANY_MESSAGES, _has_too_many_messages),
     (ErrorKind.MESSAGE_TOO_LONG, _has_too_long_message),
@@ -392,6 +431,7 @@ _LAST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.REJECTED, _named(MODEL_NAMES)),
     (ErrorKind.REJECTED, _worded(NOT_ABOUT_SIZE, STRING_WORDS)),
     (ErrorKind.UNAVAILABLE, lambda said: bool(UNAVAILABLE_START.match(said.words))),
+    (ErrorKind.UNAVAILABLE, _worded(BUSY_WORDS)),
     (ErrorKind.CONTEXT_OVERFLOW, is_overflow),
     (ErrorKind.BODY_TOO_LARGE, _is_body_too_large),
     (ErrorKind.TIMEOUT, lambda said: said.status in _UNCLEAR and _times_out(said)),

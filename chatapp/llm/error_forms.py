@@ -32,7 +32,8 @@ ROLE_ORDER = any_of(
     r"\b(?:conversation|messages?|history)\b.{0,30}\b(?:must|should|has to|needs to|have to) "
     r"(?:start|begin|end)\b",
     r"\bexpected (?:last )?role\b",
-    r"\bassistant (?:message )?prefill\b|\bprefill(?:ing)?\b.{0,40}(?:not supported|unsupported)",
+    r"\bassistant (?:message |response |turn )?prefill\b",
+    r"\bprefill(?:ing)?\b.{0,40}(?:not supported|unsupported)",
     r"after (?:the )?(?:optional )?system message",
     r"unexpected role '?\"?(?:user|assistant)\b",
     r"multiturn requests? alternate",
@@ -53,10 +54,12 @@ SYSTEM_ORDER = any_of(
     r"\b(?:only|more than) one system\b",
     r"\bmultiple system\b",
     r"unexpected role '?\"?system\b",
+    r"\bunknown variant '?(?:system|developer)\b",
 )
 ARGUMENTS = any_of(
     r"\barguments\b.{0,60}\b(?:json|parse|object|dict|valid|decode|string)",
     r"\b(?:parse|decode|deserialize|load)\w*\b.{0,40}\barguments\b",
+    r"\bunmarshal\w*\b.{0,100}arguments\b",
     r"tool_use\W{0,6}\.?input\b",
     r"\binput: input should be a valid dictionary",
     r"expecting value: line \d+ column \d+",
@@ -107,6 +110,10 @@ THOUGHTS = any_of(
     r"unexpected|remove|extra|required)",
     r"\b(?:invalid|unsupported|unexpected|unknown|remove|"
     r"extra)\b.{0,40}\breasoning(?:_content|_details)?\b",
+    r"\b(?:missing|lacks?|requires?|without|needs?)\b.{0,20}\breasoning_content\b",
+    r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,20}\b(?:thinking|reasoning)\b",
+    r"\b(?:thinking|reasoning) is not (?:supported|available|enabled)\b",
+    r"\b(?:thinking|reasoning|analysis)\b.{0,30}\bin (?:an? |the )?assistant (?:message|turn)\b",
     r"\breasoning\W{1,3}is (?:unsupported|not (?:supported|permitted|allowed))",
     r"\bthoughts?\b.{0,40}\bmust be passed back",
 )
@@ -121,6 +128,13 @@ PARTS = any_of(
     r"multi-?modal|audio|video|files?|image_url)\b",
     r"\b(?:image|audio|video|file)\b.{0,40}\bonly (?:allowed|supported)\b",
     r"\bat most 0 (?:image|audio|video)",
+    r"\bnot a (?:multi-?modal|vision)\b|\btext[- ]only model\b",
+    # One that cannot be used, or of which there is too much.
+    r"\b(?:unsupported|invalid|corrupt\w*|unreadable|malformed) (?:image|audio|video|media|pdf)\b",
+    r"\b(?:not|unable to|failed to|cannot) (?:process|download|fetch|decode|read|open)\b.{0,20}"
+    r"\b(?:image|picture|audio|video|media|pdf)s?\b",
+    r"\b(?:maximum of|at most|limit of|limited to) \d+ (?:pdf )?pages\b",
+    r"\btoo many (?:pdf )?pages\b",
     r"\bno endpoints?\b.{0,40}\b(?:image|audio|video|file|pdf)s?\b",
 )
 PART_PLACE = lazy_pattern(r"\bcontent\W{1,2}\d+\W{0,2}\.?type\b")

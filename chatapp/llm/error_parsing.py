@@ -22,6 +22,7 @@ _TEXT_KEYS = ("message", "Message", "msg", "detail", "error_description", "raw",
 _NESTED_KEYS = (
     "error", "errors", "innererror", "inner_error", "metadata", "details", "base_resp",
 )  # fmt: skip
+_ERROR_KEYS = frozenset({*_NAME_KEYS, *_TEXT_KEYS, *_NESTED_KEYS})
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
 
 # Names of texts in bodies of a form that nobody knows: faultString, errorMessage, description.
@@ -163,11 +164,18 @@ def _read_text(text: str, said: Said, depth: int) -> None:
     start = re.search(r"\{|\[\s*\{", text)
     inner, rest = _parsed(text[start.start() :]) if start else (None, "")
     if start and inner is not None:
-        text = f"{text[: start.start()].rstrip(' -:')} {rest}"
+        text = f"{text[: start.start()].rstrip(' -:')} {_names_in(inner)} {rest}"
     if text := " ".join(_QUOTED_INPUT.sub(" ", text).split()):
         said.texts.append(text)
     if inner is not None:
         _read_node(inner, said, depth + 1)
+
+
+def _names_in(value: Any) -> str:
+    """Return the names in an object that is no error: "does not support {'top_k': 1}"."""
+    if not isinstance(value, Mapping) or any(key in _ERROR_KEYS for key in value):
+        return ""
+    return " ".join(str(key)[:40] for key in list(value)[:_MAX_ENTRIES])
 
 
 def _parsed(text: str) -> tuple[Any, str]:
@@ -271,8 +279,10 @@ _ALLOWED_OUTPUT = _compiled(
     r"(?:limit of|no more than|lower than|less than|between \d{1,3} and) #",
 )
 _OBSERVED_OUTPUT = _compiled(r"# >", r"too large: #", r"\b(?:provided|got) #")
-_ALLOWED_ENTRIES = _compiled(r"maximum length(?: is| of)? #", r"(?:at most|maximum of|limit of) #")
-_OBSERVED_ENTRIES = _compiled(r"with length #", r"\b(?:got|has) #")
+_ALLOWED_ENTRIES = _compiled(
+    r"max(?:imum )?_?length(?: is| of|:)? #", r"(?:at most|maximum of|limit of) #"
+)
+_OBSERVED_ENTRIES = _compiled(r"with length #", r"\bactual:? #", r"\b(?:got|has) #")
 _BYTES = r" ?(?:bytes|(mb|mib|kb|kib))"
 _ALLOWED_BYTES = _compiled(rf"> #{_BYTES}", rf"(?:limit|maximum|max)\D{{0,30}}#{_BYTES}")
 _OBSERVED_BYTES = _compiled(rf"#{_BYTES} >", rf"(?:got|received) #{_BYTES}")

@@ -9,7 +9,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -17,7 +17,7 @@ from typing import Any
 
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import AnswerEnd, end_of
-from chatapp.llm.bounded import shortened
+from chatapp.llm.bounded import is_streamed, shortened
 from chatapp.llm.client_pool import client_for
 from chatapp.llm.errors import ErrorKind, ModelError, from_body, silent_overflow
 from chatapp.llm.registry import ModelConfig, all_models
@@ -84,15 +84,34 @@ class OpenAIModel:
 
     def _ask(self, client: Any, request: ModelRequest, on_event: OnEvent) -> Reply:
         wire = wire_of(request)
-        answer = wire.send(client, wire.arguments_of(self.config, request))
-        if not request.stream:
-            return wire.reply_of(answer)
-        with answer:
-            if "json" in answer.response.headers.get("content-type", ""):
+
+        def read(pieces: Iterable[Any]) -> Reply:
+            return wire.read_stream(pieces, request, on_event, as_model_error)
+
+        try:
+            answer = wire.send(client, wire.arguments_of(self.config, request))
+            if not request.stream:
+                # The SDK gives back as a text what is no JSON: some servers stream always.
+                pieces = _pieces_in(answer)
+                return read(pieces) if pieces else wire.reply_of(answer)
+            with answer:
+                if _comes_in_pieces(answer.response):
+                    return read(pieces_of(answer.response.iter_bytes()))
                 # The server took no notice of `stream`: an error, or the answer in one piece.
                 return wire.reply_of(json.loads(answer.response.read()))
-            pieces = pieces_of(answer.response.iter_bytes())
-            return wire.read_stream(pieces, request, on_event, as_model_error)
+        except json.JSONDecodeError as error:
+            # Or it calls pieces by the name of a whole.
+            if pieces := _pieces_in(error.doc):
+                return read(pieces)
+            raise
+
+
+def _pieces_in(answer: Any) -> list[dict[str, Any]]:
+    return list(pieces_of([answer.encode()])) if isinstance(answer, str) else []
+
+
+def _comes_in_pieces(response: Any) -> bool:
+    return is_streamed(response) or "json" not in response.headers.get("content-type", "")
 
 
 def _taken_away(reply: Reply) -> ModelError | None:

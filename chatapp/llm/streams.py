@@ -14,6 +14,8 @@ from chatapp.llm.thoughts import ThoughtSplitter
 DONE: Final[dict[str, Any]] = {}
 """Stands for `[DONE]`, known by its identity: the server says that nothing follows."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_RECORD_MARK = b"\x1e"
+"""What `application/json-seq` puts before each object."""
 
 
 class StreamedAnswer(Protocol):
@@ -88,7 +90,9 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     """Yield the objects of a stream of server-sent events, and DONE where the server says so.
 
     The SDK would read them, too, but keep it to itself whether `[DONE]` came: without it, a stream
-    that breaks off looks like one that ends. Raises ValueError for data that is no JSON.
+    that breaks off looks like one that ends. An object in a line of its own is a piece as well:
+    some servers send nothing else, others an error in the middle of their events. Raises
+    ValueError for data that is no JSON.
     """
     name, data = "", b""
     for line in _lines(chunks):
@@ -104,6 +108,8 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             data = b"\n".join((data, line[5:])) if data else line[5:].lstrip()
         elif line.startswith(b"event:"):
             name = line[6:].strip().decode("utf-8", "replace")
+        elif line.startswith(b"{") and not data:
+            yield from _bare(line)
         elif not line:
             yield from _piece(name, data)
             if data.startswith(b"[DONE]"):
@@ -128,6 +134,14 @@ def _piece(name: str, data: bytes) -> Iterator[dict[str, Any]]:
             yield body
 
 
+def _bare(line: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the object that a line without a field's name is; half of one is nothing."""
+    try:
+        yield from list(_piece("", line))
+    except ValueError:
+        return
+
+
 def _error(text: str) -> dict[str, Any]:
     """Return what an event of the name `error` says; some say it as a plain text."""
     try:
@@ -138,18 +152,23 @@ def _error(text: str) -> dict[str, Any]:
 
 
 def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their ends; long ones come in many chunks."""
+    """Yield the lines without their ends (LF, CR LF or CR); long ones come in many chunks."""
     begun: list[bytes] = []
-    is_first = True
+    is_first, ends_in_cr = True, False
     for chunk in chunks:
-        *lines, rest = chunk.split(b"\n")
+        if not chunk:
+            continue
+        if ends_in_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]  # of a CR LF that is cut in two: the CR has ended the line
+        ends_in_cr = chunk.endswith(b"\r")
+        *lines, rest = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
         for line in lines:
-            whole = b"".join((*begun, line)).removesuffix(b"\r")
-            yield whole.removeprefix(_BYTE_ORDER_MARK) if is_first else whole
+            whole = b"".join((*begun, line))
+            yield (whole.removeprefix(_BYTE_ORDER_MARK) if is_first else whole).lstrip(_RECORD_MARK)
             begun, is_first = [], False
         begun.append(rest)
     if last := b"".join(begun):
-        yield last
+        yield last.lstrip(_RECORD_MARK)
 
 
 def is_json(text: str) -> bool:

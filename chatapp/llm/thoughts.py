@@ -39,14 +39,29 @@ _PREFIXES = frozenset(tag[:length] for tag in (*_TAGS, *_CLOSINGS) for length in
 _LONGEST_PREFIX = max(map(len, _PREFIXES))
 
 
+# A tag of a name may have attributes: <think type="deep">. What else stands behind the name makes
+# it words of a text: "<thought experiments> are allowed".
+_LONGEST_ATTRIBUTES = 300
+_VALUE = r"(?:\"[^\"<>]{0,200}\"|'[^'<>]{0,200}'|[^\s\"'<>=]{1,100})"
+_ATTRIBUTES = (
+    rf"(?=[^<>]{{0,{_LONGEST_ATTRIBUTES}}}>)"
+    rf"(?:\s{{1,8}}[a-z][\w:.-]{{0,40}}\s{{0,2}}=\s{{0,2}}{_VALUE}){{0,8}}\s{{0,8}}>"
+)
+_OF_NAMES = rf"<(?:{'|'.join(_NAMES)})"
+_BEGUN = re.compile(rf"{_OF_NAMES}\s[^<>]{{0,{_LONGEST_ATTRIBUTES}}}\Z", re.IGNORECASE)
+"""A tag of which the attributes are not all there yet."""
+_LONGEST_BEGUN = max(map(len, _NAMES)) + _LONGEST_ATTRIBUTES + 2
+
+
 def _any_of(tags: Sequence[str]) -> str:
     return "|".join(map(re.escape, tags))
 
 
-_OPENING = re.compile(_any_of(tuple(_TAGS)), re.IGNORECASE)
+_OPENINGS = rf"{_any_of(tuple(_TAGS))}|{_OF_NAMES}{_ATTRIBUTES}"
+_OPENING = re.compile(_OPENINGS, re.IGNORECASE)
 _CLOSING = {closing: re.compile(re.escape(closing), re.IGNORECASE) for closing in _CLOSINGS}
 _MARK = re.compile(
-    rf"(?P<code>`+)|(?P<line>\n)|(?P<opening>{_any_of(tuple(_TAGS))})"
+    rf"(?P<code>`+)|(?P<line>\n)|(?P<opening>{_OPENINGS})"
     rf"|(?P<closing>{_any_of(_CLOSINGS)})",
     re.IGNORECASE,
 )
@@ -186,11 +201,11 @@ class ThoughtSplitter:
         if not body and not final:
             return False
         if found := _OPENING.match(body):
-            self._closing = _TAGS[found[0].lower()]
+            self._closing = _closing_of(found[0].lower())
             self._rest = body[found.end() :]
             self._step = self._in_thoughts
             return True
-        if body.lower() in _PREFIXES and not final:
+        if not final and (body.lower() in _PREFIXES or _BEGUN.match(body)):
             return False
         self._looks = not self._closed
         self._step = self._in_text
@@ -212,6 +227,8 @@ class ThoughtSplitter:
             return False
         end = len(self._rest) - (0 if final else _held(self._rest))
         for mark in _MARK.finditer(self._rest):
+            if mark.start() >= end:
+                break  # in what may be a tag
             if not final and mark.end() == len(self._rest) and mark.lastgroup != "line":
                 end = min(end, mark.start())  # what follows decides
                 break
@@ -273,8 +290,15 @@ class ThoughtSplitter:
             self._think(text)
 
 
+def _closing_of(tag: str) -> str:
+    """Return what closes thoughts that a tag opened, with or without attributes."""
+    return _TAGS.get(tag) or _TAGS[f"{tag.split()[0]}>"]
+
+
 def _held(text: str) -> int:
     """Return how many characters at the end of a text may be the beginning of a tag."""
+    if begun := _BEGUN.search(text, max(0, len(text) - _LONGEST_BEGUN)):
+        return len(text) - begun.start()
     for length in range(min(len(text), _LONGEST_PREFIX), 0, -1):
         if text[-length:].lower() in _PREFIXES:
             return length

@@ -34,6 +34,19 @@ MESSAGE_KEYS = frozenset(
     {"role", "content", "tool_calls", "tool_call_id", "function_call", "name", "refusal"}
 )
 CALL_KEYS = frozenset({"id", "type", "function", "index"})
+# What a choice and a body say about an answer, besides what everybody has.
+ABOUT_KEYS = (
+    "logprobs",
+    "annotations",
+    "citations",
+    "search_results",
+    "references",
+    "grounding_metadata",
+    "groundingMetadata",
+    "provider",
+)
+IMPORTED = "an imported file"
+"""Stands for the server of what a file brought: nobody takes it back."""
 _THOUGHTS = frozenset(
     {"reasoning", "reasoning_content", "reasoning_details", "thinking", "thinking_blocks"}
 )
@@ -165,6 +178,21 @@ def kept_fields(
     vendor |= {"about": kept_about} if kept_about else {}
     left_out = [name for name in (*fields, *about) if name not in kept and name not in kept_about]
     return KeptFields(vendor=vendor, left_out=tuple(left_out))
+
+
+def kept_of_file(about: Mapping[str, Any]) -> KeptFields:
+    """Return what is stored of what a file says about an answer, besides its message."""
+    kept = fitting(about)
+    vendor = {"server": IMPORTED, "about": kept} if kept else {}
+    return KeptFields(vendor=vendor, left_out=tuple(name for name in about if name not in kept))
+
+
+def without_imported(wire: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message as it tells conversations apart: without what a file says about it."""
+    vendor = wire.get(VENDOR)
+    if not is_vendor(vendor) or vendor["server"] != IMPORTED:
+        return wire
+    return {key: value for key, value in wire.items() if key != VENDOR}
 
 
 def is_signed(value: Any, depth: int = 0) -> bool:

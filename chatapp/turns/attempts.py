@@ -17,6 +17,7 @@ from chatapp.context.backend import Emit, Recovery, context_backend
 from chatapp.database import release_connection
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import SMALLEST_OUTPUT_TOKENS, is_of_model
+from chatapp.llm.asking import is_answered
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.learned_limits import learn_adaptations, learn_from_error, remembered
 from chatapp.llm.registry import ModelConfig
@@ -203,8 +204,9 @@ class TurnAttempts:
     def _after(self, error: ModelError, model: ModelConfig, request: ModelRequest) -> None:
         """Change the request after an error, or raise NoAnswerError."""
         learn_from_error(model, error, self.context.account.used)
-        if error.reaction is Reaction.ADAPT:
-            self.first_refusal = self.first_refusal or (error, request)
+        first = self.first_refusal
+        if error.reaction is Reaction.ADAPT and (first is None or is_answered(first[0], error)):
+            self.first_refusal = error, request
         if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
             raise self._failed(error)
         change = self._shorter_answer(error, request) or self._next_change(error, model, request)

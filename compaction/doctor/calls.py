@@ -7,21 +7,23 @@ its branch. What is found is a suspicion: whoever examines the session tells wha
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
+import orjson
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
 from chatapp.models import Message
 
 ROWS_AT_ONCE = 2_000
-# The branch as text: of hundreds of rows one has to become an id.
-_BRANCH = Cast("branch", TextField())
-_COLUMNS = ("position", "role", "tool_calls", "tool_call_id", "branch__head_position")
+# As texts: of hundreds of rows one branch has to become an id, and of calls the ids are read alone.
+_BRANCH, _CALLS = Cast("branch", TextField()), Cast("tool_calls", TextField())
+_COLUMNS = ("position", "role", _CALLS, "tool_call_id", "branch__head_position")
 Row = tuple[Any, ...]
 """The branch and the columns of one message, in that order."""
 
@@ -57,8 +59,16 @@ def _pairs(rows: Iterable[Row]) -> bool:
                 return False
             open_calls.pop()
             continue
-        for call in calls or ():
+        for call in _read(calls) if calls else ():
             # What is no assistant's asks nobody: no result answers it.
             asked = str(call.get("id") or "") if role == Message.Role.ASSISTANT else None
             waiting.setdefault(asked, []).append(position == head)
     return all(map(all, waiting.values()))
+
+
+def _read(calls: str) -> Any:
+    try:
+        return orjson.loads(calls)
+    except orjson.JSONDecodeError:
+        # What it refuses the standard library has written: half an emoji, numbers of any size.
+        return json.loads(calls)

@@ -9,7 +9,7 @@ one side only: it may name a healthy session, and passes over no other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
@@ -124,9 +124,6 @@ class _Screening:
             position__lte=Coalesce("branch__fork_position", 0),
         )
         self._suspect(before.values_list("branch__session", flat=True).distinct())
-        others = Message.objects.filter(branch__session__in=self.ids, kind__in=_SPOKEN)
-        others = others.exclude(session=F("branch__session"))
-        self._suspect(others.values_list("branch__session", flat=True).distinct())
 
     # --- sums -------------------------------------------------------------------------------------
 
@@ -154,7 +151,7 @@ class _Screening:
                 self.suspected.add(line.session)
         for branch, position, tokens, chars in marked:
             found = self._through(self.lines[branch], position)
-            if found is None or (tokens, chars) != (found.tokens, found.chars):
+            if found is None or (tokens, chars) != found.totals[1:]:
                 self.suspected.add(self.lines[branch].session)
 
     def _ask(self, asked: dict[UUID, set[int]], line: BranchLine, position: int) -> None:
@@ -173,14 +170,13 @@ class _Screening:
 
     def _through(self, line: BranchLine, position: int) -> Sums | None:
         """Return the sums of a branch's path up to a position that was asked for."""
-        total = Sums()
+        total: Sums | None = None
         owner = self._owner(line, position)
-        for number in range(len(self.lines) + 1):
+        for _ in range(len(self.lines) + 1):
             own = self.sums.get((owner.pk, position)) if owner else None
             if owner is None or own is None:
                 return None
-            stands = total.stands if number else own.stands
-            total = total.with_more(own.messages, own.tokens, own.chars, stands=stands)
+            total = own if total is None else total.with_before(own)
             if not owner.is_fork:
                 return total
             position = owner.fork
@@ -191,7 +187,7 @@ class _Screening:
         """Whether a branch's sums, its head, its beginning or its cursor is not as it should be."""
         whole = self._through(line, HIGHEST)
         stored = (line.messages, line.tokens, line.chars)
-        if whole is None or whole[:3] != stored:
+        if whole is None or whole.totals != stored:
             return True
         if max(self.heads.get(line.pk, 0), line.fork) > line.head:
             return True
@@ -203,10 +199,10 @@ class _Screening:
             return False
         covered = self._through(line, line.cursor) if line.cursor else Sums(stands=True)
         said = (line.covered_messages, line.covered_tokens, line.covered_chars)
-        return covered is None or not covered.stands or covered[:3] != said
+        return covered is None or not covered.stands or covered.totals != said
 
     def _read_sums(self, asked: dict[UUID, set[int]]) -> None:
-        """Read each branch's own sums up to the positions that were asked for, each row once."""
+        """Read each branch's own sums up to the positions that were asked for."""
         points = [
             (pk, low, high)
             for pk, positions in asked.items()
@@ -214,25 +210,25 @@ class _Screening:
         ]
         for start in range(0, len(points), POINTS_AT_ONCE):
             for branch, rows in groupby(sums_of(points[start : start + POINTS_AT_ONCE]), _first):
-                self._add(branch, list(rows))
+                self._add(branch, rows)
 
-    def _add(self, branch: UUID, rows: Sequence[tuple[Any, ...]]) -> None:
+    def _add(self, branch: UUID, rows: Iterable[tuple[UUID, int, Sums, int]]) -> None:
         """Add up what was read of a branch, whose rows come in the order of their positions."""
         # A branch with very many points may come in two parts.
         total = self.totals.get(branch, Sums())
-        for _, high, messages, tokens, chars, stands, head in rows:
-            total = total.with_more(messages, tokens, chars, stands=bool(stands))
+        for _, high, sums, last in rows:
+            total = sums.with_before(total)
             self.sums[branch, high] = total
-            self.heads[branch] = max(self.heads.get(branch, 0), head or 0)
+            self.heads[branch] = max(self.heads.get(branch, 0), last)
         self.totals[branch] = total
 
     def _look_at_running_sums(self) -> None:
-        """Suspect branches with a running sum that does not go on from the one before it."""
-        for branch, is_first, tokens, chars in breaks_in(self.ids):
+        """Suspect branches with a running sum that does not go on, or with another's message."""
+        for branch, is_first, tokens, chars, is_elsewhere in breaks_in(self.ids):
             line = self.lines[branch]
-            if is_first:
+            if is_first and not is_elsewhere:
                 begin = self._through(line, line.fork) if line.is_fork else Sums()
-                if begin is not None and (tokens, chars) == (begin.tokens, begin.chars):
+                if begin is not None and (tokens, chars) == begin.totals[1:]:
                     continue
             self.suspected.add(line.session)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from compaction.engine import importance
@@ -32,8 +31,6 @@ MOST_COMMANDS = 1_000
 """Of one entry; the oldest ones are forgotten."""
 COMMAND_CHARS = 1_000
 IMAGE_MARK = "[image]"
-LONGEST_REMEMBERED = 2_000
-"""Of an entry's texts, in characters, whose names are remembered for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +40,8 @@ class Entry:
     Files are sorted and stand in one list each: created ones not among the modified, viewed ones
     in no other. `commands` are those that were run, in their order, repeated ones too. `state` is
     one of STATES; `position` is that of the question. `score` and `why` say what it is worth.
+    `names` are the identifiers, numbers, paths and addresses in its texts, as they are compared:
+    None where nobody has looked for them, as in entries of earlier programs.
     """
 
     user: str = ""
@@ -56,6 +55,7 @@ class Entry:
     score: float = 0.0
     why: tuple[str, ...] = ()
     position: int = 0
+    names: tuple[str, ...] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return what JSON can hold; what is empty is left out."""
@@ -65,6 +65,8 @@ class Entry:
                 found[name] = list(value) if isinstance(value, tuple) else value
         if self.score:
             found["score"] = round(self.score, 3)
+        if self.names is not None:
+            found["names"] = list(self.names)
         return found
 
 
@@ -78,15 +80,18 @@ def entry_from_json(value: object) -> Entry | None:
     texts: dict[str, Any] = {name: value.get(name, "") for name in ("user", "response")}
     lists: dict[str, Any] = {name: value.get(name, []) for name in (*_LISTS, "why")}
     numbers: dict[str, Any] = {"position": value.get("position"), "score": value.get("score", 0.0)}
+    names = value.get("names")
     if (
         value.get("state") not in STATES
         or not all(isinstance(text, str) for text in texts.values())
         or not all(_are_texts(found) for found in lists.values())
+        or not (names is None or _are_texts(names))
         or not all(_is_number(number) for number in numbers.values())
         or not isinstance(numbers["position"], int)
     ):
         return None
     tuples: dict[str, Any] = {name: tuple(found) for name, found in lists.items()}
+    tuples["names"] = None if names is None else tuple(names)
     return Entry(state=value["state"], **texts, **tuples, **numbers)
 
 
@@ -116,8 +121,9 @@ def entries_of(
     """Return an entry a question, oldest first: the `earlier` ones and those of the items.
 
     The last earlier one goes on with what stands before the first question of the items. `pinned`
-    are positions of messages. All entries are weighed anew, since what they name may be named again
-    by the new ones. Time and memory are in proportion to items and entries.
+    are positions of messages. All entries get their score anew, since what they name may be named
+    again by the new ones; texts are read of the new ones and of the last earlier one alone, the
+    others say what they name.
     """
     tools = tools_of(profile.tool_actions)
     drafts = [_EntryDraft(entry) for entry in earlier[-1:]]
@@ -194,6 +200,7 @@ class _EntryDraft:
             response=_stored(self._response, profile.abridged_agent_response_chars_limit),
             state=ANSWERED if self._response else CONTINUES if is_last else INTERRUPTED,
             why=tuple(dict.fromkeys([*self._before.why, *words])),
+            names=None,
         )
 
 
@@ -212,23 +219,24 @@ def _command(text: str) -> str:
 
 
 def _weighed(entries: Sequence[Entry]) -> list[Entry]:
-    again = importance.named_again([_things_named(_texts(one)) for one in entries])
+    names = [_names_of(one) for one in entries]
     found = []
-    for entry, keys in zip(entries, again, strict=True):
-        score, why = importance.weighed(entry.why, keys)
-        found.append(replace(entry, score=score, why=why))
+    for entry, named, again in zip(entries, names, importance.named_again(names), strict=True):
+        score, why = importance.weighed(entry.why, again)
+        found.append(replace(entry, score=score, why=why, names=named))
     return found
 
 
-def _things_named(texts: tuple[str, ...]) -> frozenset[str]:
-    is_short = sum(map(len, texts)) <= LONGEST_REMEMBERED
-    return _remembered(texts) if is_short else importance.things_named(texts)
+def _names_of(entry: Entry) -> tuple[str, ...]:
+    """Return what an entry names, sorted: looked for once, then kept with it."""
+    if entry.names is not None:
+        return entry.names
+    return tuple(sorted(importance.things_named(_texts(entry))))
 
 
-@lru_cache(maxsize=2048)
-def _remembered(texts: tuple[str, ...]) -> frozenset[str]:
-    """Return what an entry names: each summary of a conversation weighs all before it again."""
-    return importance.things_named(texts)
+def without_names(entry: Entry) -> Entry:
+    """Return an entry whose names are looked for again: for one whose texts were changed."""
+    return replace(entry, names=None)
 
 
 def _texts(entry: Entry) -> tuple[str, ...]:

@@ -222,7 +222,10 @@ class Profile(HistoryParameters):
         group="recovery",
     )
     halve_history: bool = parameter(
-        True, "Then send only the newest 20, 10, 5, 2 groups of messages, or 1.", group="recovery"
+        True,
+        "Then send only the newest 20, 10, 5, 2 groups of messages, or 1; off: only while a run is "
+        "to summarise more.",
+        group="recovery",
     )
     max_tool_result_context_share: float = parameter(
         0.3,

@@ -44,11 +44,14 @@ class RecoveryInput:
 
     `oversized`: tool results are too large, alone or together. `groups`: how many groups of history
     the refused request held. `compaction_failed`: the error speaks of a failed compaction.
+    `unfinished`: messages are left that a run is going to summarise, and that no request can wait
+    for.
     """
 
     oversized: bool = False
     groups: int = 0
     compaction_failed: bool = False
+    unfinished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +85,12 @@ class RecoveryPolicy:
         return not self.compaction_is_useless and self.compactions < self.rules.max_compactions
 
     def halved(self, recovery_input: RecoveryInput) -> int | None:
-        """Return how many groups a halved request holds; None when it cannot be halved further."""
-        if not self.rules.halve:
+        """Return how many groups a halved request holds; None when it cannot be halved further.
+
+        Without the rule, messages are left out only until the run is done that summarises them: a
+        long history would end the session otherwise.
+        """
+        if not (self.rules.halve or recovery_input.unfinished):
             return None
         now = (
             recovery_input.groups

@@ -38,7 +38,7 @@ from compaction.models import CompactionRun, RecoveryStep
 from compaction.recovery.refusals import is_hopeless, sentence_for, window_of
 from compaction.runs.status import run_summary
 from compaction.runs.worker import compact_branch
-from compaction.selectors import compactions_since_question
+from compaction.selectors import compactions_since_question, has_automatic_run
 from compaction.summaries.replays import cut_tool_results, is_oversized_now
 
 POLL_SECONDS = 0.5
@@ -154,7 +154,17 @@ class _OverflowRecovery:
             groups=len(grouped(rows)),
             compaction_failed=speaks_of_failed_compaction(self.error.detail)
             or self.memory.waited > compaction_settings.inline_seconds,
+            unfinished=self._is_unfinished(snapshot),
         )
+
+    def _is_unfinished(self, snapshot: BranchSnapshot) -> bool:
+        """Whether a run waits or works that summarises more, so that less can be sent meanwhile.
+
+        Looked for only where the profile itself has no such step.
+        """
+        if self.memory.policy.rules.halve:
+            return False
+        return has_automatic_run(snapshot.branch) and cut_of(snapshot).messages > 0
 
     def _do(self, action: RecoveryAction, snapshot: BranchSnapshot) -> _Step:
         if action is RecoveryAction.COMPACT:

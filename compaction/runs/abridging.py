@@ -14,7 +14,7 @@ from chatapp.models import Message
 from chatapp.selectors import pinned_messages, rows_before
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import ITEM_COLUMNS, to_item
-from compaction.engine.abridged import Entry, entries_of
+from compaction.engine.abridged import Entry, entries_of, without_names
 from compaction.engine.abridging import read_entries, with_history, with_small_history
 from compaction.engine.carrying import sends_node
 from compaction.engine.fidelity.redaction import redact_items, redact_json
@@ -70,7 +70,7 @@ def _entries(
     if hides:
         # They may have been stored while the parameter was off, and a hook's items are as they
         # stand in the conversation.
-        earlier = read_entries(redact_json([one.as_json() for one in earlier]))
+        earlier = [hidden for one in earlier for hidden in _without_secrets(one)]
         items = tuple(redact_items(items)[0])
     return entries_of(
         items,
@@ -84,6 +84,16 @@ def _entries_before(snapshot: BranchSnapshot, before: Sequence[SessionSummary]) 
     """Return the entries of the newest summary that the new one follows."""
     rows = sorted(before, key=lambda row: row.covers_through)
     return read_entries(rows[-1].abridged_entries) if rows else []
+
+
+def _without_secrets(entry: Entry) -> list[Entry]:
+    """Return an entry with its secrets hidden; what it names is looked for again where it had any.
+
+    A name may be a secret that nothing but the words beside it gives away.
+    """
+    bare = without_names(entry)
+    hidden = read_entries([redact_json(bare.as_json())])
+    return [entry] if hidden == [bare] else hidden
 
 
 def _walked_back(snapshot: BranchSnapshot, *, end: int) -> list[Item]:

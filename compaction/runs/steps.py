@@ -32,6 +32,7 @@ from compaction.errors import LostRaceError, OutOfTimeError, RunCancelledError, 
 from compaction.models import CompactionRun, CompactionStep
 from compaction.runs import queue
 from compaction.selectors import running_row
+from compaction.summaries.model_summarizer import NotSentError
 from compaction.summaries.summarizer import ModelSequence, prompt_of, storable
 
 # How often a run that waits for a call that was begun looks whether it is to go on.
@@ -110,6 +111,11 @@ class Work:
                 raise self.bound.reached()
             self.bound.made += 1
 
+    def take_back(self) -> None:
+        """Count the last call as none: nothing was sent, and nobody waited for it."""
+        if self.bound is not None:
+            self.bound.made -= 1
+
     def look(self) -> None:
         """Raise where the run is not to go on; no call is made."""
         if not running_row(self.run).exists():
@@ -173,8 +179,8 @@ class RunSummarizer:
             self._work.go_on()
             if self._inner.begin(request):
                 self._begun = request
-            elif bound is not None:
-                bound.made -= 1
+            else:
+                self._work.take_back()
 
     def _has_come(self, request: SummaryRequest) -> bool:
         """Whether the request's call was begun before; wait for its answer, if the run may."""
@@ -208,6 +214,8 @@ class RunSummarizer:
         try:
             return self._inner.summarize(request)
         except SummarizerOverflow as error:
+            if isinstance(error, NotSentError):
+                self._work.take_back()
             self._heard(request, started, outcome="overflow", error=error)
             raise
         except SummarizerError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from uuid import UUID
 from django.db import connection
 from django.db.models.functions import Length
 
+from chatapp.compiled import CompiledInsert
 from chatapp.models import Message
 from compaction.engine.fidelity.measure import LostFact, Quality
 from compaction.engine.provenance import Origin, SourcedLine, Unit, UnitKind
@@ -31,6 +33,8 @@ from compaction.models import (
 REJECTED = CompactionStep.Outcome.REJECTED
 ROWS_AT_ONCE = 1000
 SUMMARIES_AT_ONCE = 50
+_insert_lines = CompiledInsert(SummaryLine, batch_size=ROWS_AT_ONCE)
+_insert_units, _insert_quality = CompiledInsert(SummaryUnits), CompiledInsert(SummaryQuality)
 # What of a Quality has a column of its own, or a table; the rest are its `figures`.
 _OWN_PLACE = frozenset(
     {"version", "score", "yardstick", "cumulative", "named_weight", "lost", "facts"}
@@ -46,26 +50,29 @@ def store_fidelity(summary: SessionSummary, outcome: Outcome) -> None:
     Call it in the transaction that stores the summary. A source that is no message of the session
     any more becomes a line without a source.
     """
-    quality = outcome.quality
+    quality, known = outcome.quality, _known_messages(summary, outcome)
     if outcome.units or quality is not None:
-        known = _known_messages(summary, outcome)
-        SummaryUnits.objects.create(
+        row = SummaryUnits(
             summary=summary,
             units=[_unit_row(unit, known) for unit in outcome.units],
             named_weight=_named_weight(summary, quality),
         )
-    store_quality(summary, outcome)
+        _insert_units([row])
+    _store_quality(summary, outcome, known)
 
 
 def store_quality(summary: SessionSummary, outcome: Outcome) -> None:
     """Store lines and quality alone: of a text whose clauses no later pass chooses from."""
-    quality, known = outcome.quality, _known_messages(summary, outcome)
-    SummaryLine.objects.bulk_create(_line_rows(summary, outcome.lines, known), ROWS_AT_ONCE)
+    _store_quality(summary, outcome, _known_messages(summary, outcome))
+
+
+def _store_quality(summary: SessionSummary, outcome: Outcome, known: Mapping[Any, UUID]) -> None:
+    quality = outcome.quality
+    _insert_lines(list(_line_rows(summary, outcome.lines, known)))
     if quality is not None:
         rejected = sum(step.outcome == REJECTED for step in outcome.steps)
-        SummaryQuality.objects.create(
-            summary=summary, rejected=rejected, **_quality_columns(quality)
-        )
+        row = SummaryQuality(summary=summary, rejected=rejected, **_quality_columns(quality))
+        _insert_quality([row])
 
 
 def _known_messages(summary: SessionSummary, outcome: Outcome) -> Mapping[Any, UUID]:
@@ -83,6 +90,8 @@ def _known_messages(summary: SessionSummary, outcome: Outcome) -> Mapping[Any, U
     return {read: pk for read, pk in ids.items() if pk not in gone}
 
 
+# A summary names the same messages many times: in its lines, its clauses and its lost facts.
+@lru_cache(maxsize=4096)
 def _id(read: Any) -> UUID:
     found: UUID = Message._meta.pk.to_python(read)
     return found
@@ -171,8 +180,7 @@ def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
     found = SummaryUnits.objects.in_bulk([row.pk for row in summaries])
     rows = [found[row.pk] for row in summaries if row.pk in found]
     stored = [unit for row in rows for unit in row.units if len(unit) == _COLUMNS]
-    ids = {unit[_MESSAGE] for unit in stored} - {None}
-    places = dict(Message.objects.filter(pk__in=ids).values_list("pk", "position")) if ids else {}
+    places = _places_of({unit[_MESSAGE] for unit in stored} - {None})
     last = found.get(summaries[-1].pk)
     return Kept(
         units=tuple(_unit(unit, places) for unit in stored),
@@ -191,25 +199,41 @@ def named_before(summary: SessionSummary | None) -> float:
 _COLUMNS, _MESSAGE = 10, 4
 
 
-def _unit(row: Sequence[Any], places: Mapping[UUID, int]) -> Unit:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a message stands, and its id as the database gives it."""
+
+    position: int
+    read: Any
+
+
+def _places_of(messages: Iterable[str]) -> dict[str, _Place]:
+    """Return where those of the messages stand that there are, by their ids as they are stored."""
+    if not messages:
+        return {}
+    as_read = Message._meta.pk.get_db_prep_value
+    rows = Message.objects.filter(pk__in=messages).values_list("pk", "position")
+    return {str(pk): _Place(position, as_read(pk, connection)) for pk, position in rows}
+
+
+def _unit(row: Sequence[Any], places: Mapping[str, _Place]) -> Unit:
     text, kind, speaker, position, message, start, end, entities, worth, note = row
-    key = None if message is None else UUID(message)
-    there = key in places
+    place = None if message is None else places.get(message)
     return Unit(
         text=text,
-        kind=UnitKind(kind) if kind in _KINDS else UnitKind.FACT,
+        kind=_KINDS.get(kind, UnitKind.FACT),
         speaker=speaker,
-        position=places[key] if key is not None and there else position,
-        message=Message._meta.pk.get_db_prep_value(key, connection) if there else None,
-        start=start if there else 0,
-        end=end if there else 0,
+        position=position if place is None else place.position,
+        message=None if place is None else place.read,
+        start=0 if place is None else start,
+        end=0 if place is None else end,
         entities=tuple(entities),
         worth=worth,
         note=note,
     )
 
 
-_KINDS = frozenset(UnitKind)
+_KINDS = {kind.value: kind for kind in UnitKind}
 
 
 # --- replays --------------------------------------------------------------------------------------

@@ -63,6 +63,10 @@ def storable(text: str) -> str:
     return Cleaner().text(text)
 
 
+class NotSentError(SummarizerOverflow):
+    """An input was found too large before it was sent, so that no call was made."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedCall:
     """A call as it is sent: to which model, with what, and whether it has all the room there is."""
@@ -158,7 +162,7 @@ class ModelSummarizer:
         """
         try:
             asked = self._prepared(request)
-        except SummarizerOverflow:
+        except NotSentError:
             return False
         self.begun = BegunCall(request, asked)
         return True
@@ -188,7 +192,7 @@ class ModelSummarizer:
         return replace(self._answer(reply, request, asked), duration_ms=duration)
 
     def _prepared(self, request: SummaryRequest) -> PreparedCall:
-        """Return what a call sends. Raises SummarizerOverflow where there is no room for it."""
+        """Return what a call sends. Raises NotSentError where there is no room for it."""
         conversation = self._conversation_for(request)
         if conversation is not None:
             messages = conversation.with_instruction(request)
@@ -322,7 +326,7 @@ class ModelSummarizer:
     def _left_beside(self, tokens: int, request: SummaryRequest) -> float:
         """Return the tokens that the window leaves for the answer beside those of the messages.
 
-        Raises SummarizerOverflow where not even half of the size asked for is left: a server would
+        Raises NotSentError where not even half of the size asked for is left: a server would
         refuse the input, or cut the answer off.
         """
         window = self._model.context_window
@@ -332,7 +336,7 @@ class ModelSummarizer:
             tokens += conversation.tokens_of_tools
         left = window - math.ceil(tokens * self._model.scale)
         if left < min(self._room_for(request), request.target_tokens // 2):
-            raise SummarizerOverflow(
+            raise NotSentError(
                 f"The input has about {tokens:,} tokens; with room for an answer that is more than "
                 f"the summarising model's window of {window:,}. It was not sent."
             )

@@ -26,7 +26,7 @@ from compaction.errors import MustWaitError
 from compaction.events import event
 from compaction.limits import circuit_breaker
 from compaction.limits.circuit_breaker import BREAKER_OPEN, Refusal
-from compaction.summaries.model_summarizer import BegunCall, ModelSummarizer
+from compaction.summaries.model_summarizer import BegunCall, ModelSummarizer, NotSentError
 
 # What says that the server or the account has a problem, and not this one conversation.
 _OUTAGES = frozenset(
@@ -94,7 +94,7 @@ class ModelSequence:
         """
         choice = self._choice(request.passed_over)
         if choice is None:
-            raise SummarizerOverflow("No larger model can be asked just now.")
+            raise NotSentError("No larger model can be asked just now.")
         if isinstance(choice.summarizer, ModelSummarizer):
             # One that never answers must leave some time for the next one.
             choice.summarizer.shares_time = choice is not self._choices[-1]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from compaction.engine.abridged import Entry, entry_from_json
+from compaction.engine.abridged import Entry, entry_from_json, without_names
 from compaction.engine.fidelity.redaction import redact_json
 from compaction.models import SessionSummary
 from compaction.summaries.transferred import (
@@ -27,9 +27,13 @@ MOST_ENTRIES_CHARS = 4_000_000
 
 
 def written_history(summary: SessionSummary, indexes: Mapping[int, int]) -> dict[str, Any]:
-    """Return a summary's abridged history for the file; `indexes` are those of positions."""
+    """Return a summary's abridged history for the file; `indexes` are those of positions.
+
+    What the entries name is not told: it is looked for in their texts where they come back.
+    """
     entries = [
-        dict(entry) | {"position": indexes.get(entry.get("position", -1))}
+        {key: told for key, told in entry.items() if key != "names"}
+        | {"position": indexes.get(entry.get("position", -1))}
         for entry in summary.abridged_entries
         if isinstance(entry, dict)
     ]
@@ -67,7 +71,8 @@ def _read(value: Any, messages: ImportedMessages) -> Entry:
     entry = entry_from_json(dict(value) | {"position": place} if isinstance(value, dict) else None)
     if entry is None:
         raise UnsoundError("an entry of its abridged history is none")
-    return entry
+    # What a file says that it names is not believed.
+    return without_names(entry)
 
 
 def _size(entry: Entry) -> int:

@@ -103,6 +103,18 @@ def test_a_refusal_that_nothing_helps_is_the_first_one_and_teaches_nothing(serve
     assert not LearnedLimits.objects.exists()
 
 
+def test_a_parameter_that_is_gone_is_not_what_ended_a_call(served, owner, queued):
+    broken = {"check": "has_key", "key": "messages", "message": "No summaries here."}
+    served(MAX_TOKENS, TEMPERATURE, broken)
+    with pytest.raises(ModelError, match="No summaries here") as failure:
+        ask(model(), hello(temperature=0.2))
+    assert failure.value.kind is ErrorKind.REJECTED
+    session = SessionFactory(owner=owner)
+    store(session, [user("a")])
+    with pytest.raises(TurnFailedError, match="No summaries here"):
+        run_turn(Turn(session=session))
+
+
 def test_no_request_is_sent_twice_and_no_more_than_eight(served):
     broken = {"check": "has_key", "key": "messages", "message": "Roles must alternate user."}
     server = served(broken)

@@ -66,16 +66,39 @@ def test_threads_one_after_the_other_use_the_same_connections_again():
 
 @on_postgresql
 def test_a_connection_that_the_server_cut_is_never_handed_on():
+    # What is asked to end is cut when its process is gone; that is waited for, 5,000 ms at most.
     code = """
 first = in_threads(lambda: asked(PID))[0]
 import psycopg
 with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
-    other.execute("SELECT pg_terminate_backend(%s)", [first])
+    other.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
 print(json.dumps([first, in_threads(lambda: asked(PID))[0], in_threads(lambda: asked("SELECT 1"))]))
 """
     first, then, more = told(code)
     assert then != first
     assert more == [1]
+
+
+@on_postgresql
+def test_a_connection_that_answered_a_moment_ago_is_lent_without_a_round_trip():
+    code = """
+from tests.bench.proxy import proxy
+from chatapp import database
+config = connection.settings_dict
+real = config["HOST"] or "127.0.0.1", int(config["PORT"] or 5432)
+with proxy(*real) as found:
+    config["HOST"], config["PORT"] = "127.0.0.1", found.listens_on
+    in_threads(lambda: asked(PID))
+    def trips():
+        before = found.round_trips
+        in_threads(lambda: asked(PID))
+        return found.round_trips - before
+    soon = trips()
+    database.ANSWER_HOLDS_SECONDS = 0.0
+    print(json.dumps([soon, trips()]))
+    connection.close_pool()
+"""
+    assert told(code, DATABASE_POOL_SIZE="1") == [1, 2]
 
 
 @on_postgresql
@@ -90,7 +113,7 @@ def held():
 cut = in_threads(held, 8)
 with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
     for pid in cut:
-        other.execute("SELECT pg_terminate_backend(%s)", [pid])
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
 found = in_threads(lambda: asked(PID))
 print(json.dumps([len(set(cut)), len(found), found[0] in cut]))
 """

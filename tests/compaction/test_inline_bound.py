@@ -6,14 +6,18 @@ The summarisers here take many calls, or long, and every turn gets its answer.
 from __future__ import annotations
 
 import time
+import uuid
 
 import pytest
 from django.utils import timezone
 
 from chatapp.models import Incident
+from chatapp.turns.service import TurnFailedError
+from compaction.branches.leases import Lease
 from compaction.engine.strategies.base import plan_by_cut
 from compaction.engine.types import CallEstimate, Outcome, SummaryRequest
 from compaction.models import (
+    CompactionProfile,
     CompactionRun,
     CompactionStep,
     ModelBreaker,
@@ -219,6 +223,97 @@ def test_after_an_overflow_the_next_recovery_step_follows(
     assert (done.status, done.keep_last_n) == ("succeeded", None)
     # The question and its answer are kept, as the profile says: the overflow alone kept none.
     assert state(session).covered_messages == 60
+
+
+def too_long_for_one_turn(owner, model_server, use_models):
+    """A session of the preset `checkpoint` that a few calls do not bring into its window."""
+    use_models(model_server.models(CONTEXT_WINDOW=4000, MAX_OUTPUT=200), TOKEN_COUNTER="chars4")
+    refusal = {"when": {"est_tokens_gt": 4000}, "reply": TOO_LONG}
+    model_server.script = [refusal, *ECHO_AND_ANSWER]
+    profile("checkpoint", quality_gate=False, keep_recent_tokens=500)
+    session = SessionFactory(owner=owner, wires=talk(300, words=60, marker=1))
+    assert session.branch.token_total > 12 * 4000
+    return session
+
+
+def test_a_backlog_that_no_turn_can_wait_for_ends_no_session(
+    owner, model_server, queued, use_models, settings_of
+):
+    """`checkpoint` sends fewer messages while a run waits, though it has no such step itself."""
+    settings_of(INLINE_CALLS=4)
+    session = too_long_for_one_turn(owner, model_server, use_models)
+    covered = [0]
+    for number in range(3):
+        result = say(session, f"Question {number}?")
+        assert result.answer.content == "ok"
+        assert result.context.left_out["why"] == "halve_history"
+        assert model_server.of("chat")[-1].messages[-1]["content"] == f"Question {number}?"
+        covered.append(state(session).covered_messages)
+    # Nobody works in the background here: each turn does its part of it.
+    assert covered == sorted(set(covered))
+    assert rest().status == "queued"
+    assert not Incident.objects.filter(kind="error").exists()
+
+    settings_of(INLINE_CALLS=8)
+    execute_run(rest().pk)
+    while (waiting := CompactionRun.objects.filter(status="queued").first()) is not None:
+        execute_run(waiting.pk)
+    result = say(session, "And now?")
+    assert result.answer.content == "ok"
+    assert not result.context.left_out
+    # A summary, and the questions of before, which the cut keeps.
+    first, *kept = model_server.of("chat")[-1].messages
+    assert "<summary>" in first["content"]
+    assert [f"Question {n}?" for n in range(3)] == [
+        m["content"] for m in kept if m["role"] == "user" and "Question" in m["content"]
+    ]
+
+
+def test_a_call_that_was_not_sent_counts_as_none(
+    owner, model_server, queued, use_models, settings_of
+):
+    """What is known to be too large for the summariser is halved here, and nobody waits for it."""
+    settings_of(INLINE_CALLS=4)
+    say(too_long_for_one_turn(owner, model_server, use_models))
+    first = CompactionRun.objects.filter(mode="inline").earliest("created_at")
+    steps = list(first.steps.values_list("outcome", "error"))
+    unsent = [error for outcome, error in steps if outcome == "overflow"]
+    assert len(unsent) >= 3
+    assert all("It was not sent." in error for error in unsent)
+    assert len(steps) - len(unsent) == 4
+    assert first.status == "succeeded"
+
+
+def test_a_worker_that_is_at_it_ends_no_turn_either(
+    owner, model_server, queued, use_models, settings_of
+):
+    settings_of(INLINE_CALLS=2, INLINE_SECONDS=1)
+    session = too_long_for_one_turn(owner, model_server, use_models)
+    say(session)
+    CompactionRun.objects.filter(reason="rest").update(status="running", worker=uuid.uuid4())
+    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
+    assert say(session, "Meanwhile?").answer.content == "ok"
+
+
+def test_a_finished_compaction_is_followed_by_no_halving_in_checkpoint(
+    owner, model_server, queued, use_models
+):
+    """All is summarised that can be: what is kept is the profile's own word."""
+    session = too_long_for_one_turn(owner, model_server, use_models)
+    model_server.script = [
+        {"when": {"purpose": "chat"}, "reply": TOO_LONG},
+        *ECHO_AND_ANSWER,
+    ]
+    compact(session)
+    CompactionRun.objects.create(
+        session=session, branch=session.branch, trigger="proactive", reason="rest",
+        status="queued", mode="background", profile=CompactionProfile.objects.get(is_default=True),
+    )  # fmt: skip
+    asked = len(model_server.of("chat"))
+    with pytest.raises(TurnFailedError):
+        say(session)
+    assert len(model_server.of("chat")) - asked <= 2
+    assert not RecoveryStep.objects.filter(action="halve").exists()
 
 
 def test_all_compactions_of_one_recovery_share_the_seconds(

@@ -13,6 +13,7 @@ from django.urls import reverse
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
 from compaction.branches.snapshot import snapshot_of
+from compaction.engine import importance
 from compaction.engine.abridged import entry_from_json
 from compaction.models import SessionSummary
 from compaction.profiles import save_profile
@@ -213,6 +214,39 @@ def test_secrets_are_in_no_history(owner, model_server, queued):
     row = newest()
     assert "my key is" in row.abridged
     assert key not in row.abridged + json.dumps(row.abridged_entries)
+
+
+def test_a_secret_that_was_stored_as_a_name_is_hidden_with_the_words_that_give_it_away(
+    owner, model_server, queued
+):
+    secret = "Zx81Qw9273"
+    profile(**NODE, redact_secrets=False)
+    words = " lorem" * WORDS
+    wires = [user(f"the password: {secret}{words}"), {"role": "assistant", "content": "Noted."}]
+    session = SessionFactory(owner=owner, wires=[*wires, *talk(3)])
+    compact(session)
+    assert secret.lower() in newest().abridged_entries[0]["names"]
+    profile(**NODE, redact_secrets=True)
+    store(session, [*worked("gamma", "/src/c.py", "pytest c"), *talk(2)])
+    compact(session)
+    stored = newest().abridged_entries
+    assert "/src/c.py" in json.dumps(stored)
+    assert secret.lower() not in json.dumps(stored).lower()
+
+
+def test_a_run_looks_for_names_in_the_texts_of_what_is_new(session, monkeypatch):
+    compact(session)
+    first = newest().abridged_entries
+    store(session, [*worked("gamma", "/src/c.py", "pytest c"), *talk(2)])
+    read: list[str] = []
+    look = importance.find_entities
+    monkeypatch.setattr(importance, "find_entities", lambda text: read.append(text) or look(text))
+    compact(session)
+    asked = [entry["user"] for entry in first]
+    # The last one may go on.
+    assert len(asked) > 1
+    assert not {*asked[:-1]} & {*read}
+    assert any(text.startswith("please do gamma") for text in read)
 
 
 def test_a_new_version_gets_a_history_of_the_same_messages(session):

@@ -513,6 +513,8 @@ def test_an_entry_comes_back_from_json():
         {"state": "answered", "position": 1, "viewed": "a"},
         {"state": "answered", "position": 1, "viewed": [1]},
         {"state": "answered", "position": 1, "why": {}},
+        {"state": "answered", "position": 1, "names": "a"},
+        {"state": "answered", "position": 1, "names": [1]},
         {"state": "answered", "position": 1, "score": float("nan")},
         {"state": "answered", "position": 1, "score": "2"},
         {"state": "answered", "position": 10**400},

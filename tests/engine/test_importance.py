@@ -8,7 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from compaction.engine.abridged import Entry, abridged_text, entries_of, kept_entries
+from compaction.engine import importance
+from compaction.engine.abridged import (
+    Entry,
+    abridged_text,
+    entries_of,
+    entry_from_json,
+    kept_entries,
+    without_names,
+)
 from compaction.engine.importance import (
     CORRECTION,
     DECISION,
@@ -137,6 +145,52 @@ def test_the_new_messages_decide_what_of_the_earlier_ones_is_named_again():
     assert later[0].why == ("named again later: ab-77120",)
     # Weighed once more, nothing is counted twice.
     assert entries_of([], earlier=later, profile=PROFILE) == later
+
+
+def long_talk(draw: random.Random, *, exchanges: int) -> list[Item]:
+    """Return exchanges that name orders, old and new ones, and change the subject."""
+    said = []
+    for _ in range(exchanges):
+        order, path = f"RX-{draw.randrange(10_000, 10_060)}", f"src/part_{draw.randrange(40)}.py"
+        said += [f"What of {order}? See {path}.", f"It stands in {path}, with 4{draw.random()}."]
+    return talk(*said)
+
+
+def stored(entries: list[Entry]) -> list[Entry]:
+    found = [entry_from_json(json.loads(json.dumps(one.as_json()))) for one in entries]
+    return [one for one in found if one is not None]
+
+
+def test_weighed_step_by_step_entries_are_worth_what_they_are_weighed_at_once():
+    draw = random.Random(seed())
+    items = long_talk(draw, exchanges=120)
+    whole = entries_of(items, profile=PROFILE)
+    assert len({one.score for one in whole}) > 2
+    steps: list[Entry] = []
+    cuts = sorted(draw.sample(range(1, len(items)), 12))
+    for start, end in zip([0, *cuts], [*cuts, len(items)], strict=True):
+        steps = entries_of(items[start:end], earlier=stored(steps), profile=PROFILE)
+    assert steps == whole
+    # Those of an earlier program do not say what they name.
+    older = [without_names(one) for one in entries_of(items[: cuts[5]], profile=PROFILE)]
+    assert "names" not in older[0].as_json()
+    assert entries_of(items[cuts[5] :], earlier=stored(older), profile=PROFILE) == whole
+
+
+@pytest.mark.parametrize("before", [20, 400])
+def test_texts_are_read_of_the_new_exchanges_and_the_last_earlier_one(
+    before: int, monkeypatch: pytest.MonkeyPatch
+):
+    items = long_talk(random.Random(seed()), exchanges=before + 5)
+    earlier = stored(entries_of(items[: 2 * before], profile=PROFILE))
+    read: list[str] = []
+    look = importance.find_entities
+    monkeypatch.setattr(importance, "find_entities", lambda text: read.append(text) or look(text))
+    entries_of(items[2 * before :], earlier=earlier, profile=PROFILE)
+    asked = {text for text in read if text.startswith("What of ")}
+    # Two texts and five lists of each of the five and of the one, however many stand before.
+    assert len(read) == 6 * 7
+    assert asked <= {item.text for item in items[2 * before - 2 :]}
 
 
 def test_words_and_names_add_up_and_names_have_a_bound():

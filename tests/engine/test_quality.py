@@ -30,6 +30,12 @@ def score(text, items, **options):
     return measure(text, items=items, **options).score
 
 
+def test_a_word_with_a_hyphen_is_known_where_it_is_repeated():
+    items = said("The state-of-the-art kiln needs a well-known fire_proof/heat=proof lining.")
+
+    assert measure(items[0].text, items=items).user_words == 1
+
+
 def test_a_summary_that_repeats_everything_scores_a_hundred():
     items = said("The order ORD-4471 goes to Berlin on 2024-05-03.")
 

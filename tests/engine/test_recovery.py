@@ -148,6 +148,17 @@ def test_halving_reaches_every_step_below_what_was_sent(groups, sent):
     assert turn.sent_groups == sent
 
 
+def test_without_halving_less_is_sent_only_while_a_run_is_to_summarise_more():
+    rules = RecoveryLimits(max_compactions=1, truncate=False, halve=False)
+    waits = RecoveryInput(groups=57, unfinished=True)
+    turn = Turn(99, frees=[9], recovery_input=waits, rules=rules)
+    assert turn.run() == "context_overflow"
+    assert (turn.compactions, turn.sent_groups) == (1, [20, 10, 5, 2, 1])
+    finished = Turn(99, frees=[9], recovery_input=RecoveryInput(groups=57), rules=rules)
+    assert finished.run() == "context_overflow"
+    assert (finished.compactions, finished.sent_groups) == (1, [])
+
+
 def test_the_whole_ladder_is_three_compactions_one_cut_and_five_halvings():
     rules = RecoveryLimits()
     turn = Turn(

@@ -7,6 +7,7 @@ said: "…"`). Whoever writes "I said" quotes themselves: that counts as said.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,14 @@ _PASTED_LINE = lazy_pattern(
     r")",
     re.M,
 )
+LONGEST_STRUCTURED = 50_000
+"""Characters of a message that is JSON as a whole; more is a paste."""
+_RULES_KEY = lazy_pattern(
+    r"\"(?:[^\W_]{1,20}[ _-])?(?:rules?|constraints?|regeln?|reglas?|règles?|правила|规则|ルール"
+    r"|규칙|القواعد)\"\s{0,8}:\s{0,8}(?=[\[\"])",
+    re.I,
+)
+_STRING = lazy_pattern(r"\"((?:[^\"\\]|\\.){1,400})\"")
 _CLOSING = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
 _WORDS = lazy_pattern(r"[^\W\d_]+")
 _OPENING = lazy_pattern("[" + "".join(_CLOSING) + "]")
@@ -63,6 +72,29 @@ def quoted_spans(text: str) -> list[tuple[int, int]]:
         else:
             spans.append((start, end))
     return spans
+
+
+def stated_rules(text: str) -> list[tuple[int, int]]:
+    """Return where the rules of a message that is JSON as a whole stand, each without its marks.
+
+    Who writes such a message says by a key such as "rules" what is a rule: the strings of its value
+    are their own. JSON within a text is a paste.
+    """
+    if len(text) > LONGEST_STRUCTURED or not text.lstrip().startswith("{"):
+        return []
+    if not _RULES_KEY.search(text):
+        return []
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    found: list[tuple[int, int]] = []
+    for key in _RULES_KEY.finditer(text):
+        value, end = json.JSONDecoder().raw_decode(text, key.end())
+        strings = value if isinstance(value, list) else [value]
+        if all(isinstance(one, str) for one in strings):
+            found += [match.span(1) for match in _STRING.finditer(text, key.end(), end)]
+    return found
 
 
 def is_quoted(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:

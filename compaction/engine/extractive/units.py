@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from compaction.engine.extractive.cues import classify, kind_worth
 from compaction.engine.extractive.forms import (
@@ -17,7 +18,7 @@ from compaction.engine.extractive.forms import (
     signs_in,
 )
 from compaction.engine.extractive.outcomes import leaf_spans, outcome_units
-from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans
+from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans, stated_rules
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
     clause_spans,
@@ -63,6 +64,8 @@ _SAYS = re.compile(r"[^\W_]")
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)\S{0,4}\s?")
 _LETTERS = re.compile(r"[^\W\d_][\w./-]*")
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
+# What closes a string of a list in JSON, and what parts it from the next.
+_BEHIND_RULE = re.compile(r"\"\s{0,80}(?:\]\s{0,80})?(?:,\s{0,80}|\}|$)")
 _LABEL = re.compile(r"[^\W\d_][\w.-]{0,39}")
 
 
@@ -135,10 +138,15 @@ def _units_of_message(
     quoted, alike = quoted_spans(text), Counter[str]()
     has_headings = "#" in text or "**" in text
     base = ROLE_WORTH.get(voice, OTHER_ROLE_WORTH)
-    for start, end in sentence_spans(text):
+    rules = stated_rules(text) if item.is_question else []
+    if rules:
+        quoted = _without(quoted, rules)
+    for start, end in _with_pieces(sentence_spans(text), rules):
         if end <= begin:
             continue
         start = max(start, begin)
+        if rules and (mark := _BEHIND_RULE.match(text, start, end)):
+            start = mark.end()
         kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
         longest = CLAUSE_CHARACTERS if kind is _FACT else MAX_SENTENCE_CHARACTERS
         of_kind = kind_worth(kind)
@@ -154,7 +162,7 @@ def _units_of_message(
                 worth /= max(1, alike[shape] - REPEATED_FORM_LIMIT)
             if has_headings and _HEADING.fullmatch(text, text.rfind("\n", 0, first) + 1, first):
                 worth *= ANNOUNCEMENT_WORTH
-            is_own = is_assistants or not is_quoted(quoted, first, final)
+            is_own = is_assistants or rules or not is_quoted(quoted, first, final)
             yield Unit(
                 text=clause,
                 kind=kind,
@@ -166,6 +174,24 @@ def _units_of_message(
                 entities=_between(entities, starts, first, final),
                 worth=worth * of_kind * _worth_of_form(clause),
             )
+
+
+def _with_pieces(
+    spans: Iterable[tuple[int, int]], pieces: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Yield the spans in order, parted so that each of the pieces stands alone."""
+    borders = sorted({border for piece in pieces for border in piece})
+    for start, end in spans:
+        inside = borders[bisect_right(borders, start) : bisect_left(borders, end)]
+        yield from pairwise((start, *inside, end))
+
+
+def _without(
+    spans: Iterable[tuple[int, int]], pieces: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Return the spans less the pieces."""
+    own = set(pieces)
+    return [span for span in _with_pieces(spans, pieces) if span not in own]
 
 
 def _kind_of(

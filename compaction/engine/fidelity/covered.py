@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 
 from compaction.engine.extractive.cues import is_rule
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
@@ -95,7 +96,7 @@ class Covered:
     def _entities(self) -> Iterable[Sequence[Entity]]:
         if self._found is not None:
             return map(_looked_at, self.items, self._found)
-        spoken = "\n".join(_piece(item) for item in self.items if item.role != "tool")
+        spoken = "\n".join(_piece(item, item.text) for item in self.items if item.role != "tool")
         # Each word once: there are many times fewer of them.
         small = small_words((" ".join(set(spoken.split())),))
         return (_entities_of(item, small) for item in self.items)
@@ -189,18 +190,23 @@ class Covered:
         return frozenset().union(*numbers)
 
     @cached_property
+    def _texts(self) -> list[str]:
+        """What each message says, without capitals."""
+        return [normal(item.text) for item in self.items]
+
+    @cached_property
     def _written(self) -> Spellings:
         """All that somebody wrote, to its last character: the middle of a paste was written."""
         calls = (call for item in self.items for call in item.tool_calls)
         return Spellings(
             "\n".join(
                 (
-                    *(item.text for item in self.items),
-                    *(f"{call.name} {call.arguments}" for call in calls),
-                    *(item.tool_name for item in self.items if item.tool_name),
-                    self.previous,
-                    *(f"{unit.speaker} {unit.text} {unit.note}" for unit in self.units),
-                    self._instructions,
+                    *self._texts,
+                    *(normal(f"{call.name} {call.arguments}") for call in calls),
+                    *(normal(item.tool_name) for item in self.items if item.tool_name),
+                    normal(self.previous),
+                    *(normal(f"{unit.speaker} {unit.text} {unit.note}") for unit in self.units),
+                    normal(self._instructions),
                 )
             )
         )
@@ -213,24 +219,18 @@ class Covered:
     @cached_property
     def user_words(self) -> dict[str, float]:
         """The user's words, weighed in the same way."""
-        return self._rare(self._users_words)
+        return self._rare(words_among(self._users_tokens))
 
     @cached_property
     def _users_tokens(self) -> Counter[str]:
-        return _tokens_of(self._said_by_user)
-
-    @cached_property
-    def _users_words(self) -> Counter[str]:
-        return _words_among(self._users_tokens)
+        return Counter(tokens_of(self._said_by_user))
 
     @cached_property
     def _counted(self) -> Counter[str]:
         others = self._said_by(lambda item: item.voice not in ("user", "tool"))
-        counted = Counter(self._users_words)
-        # Counters add themselves up many times more slowly.
-        for word, times in _words_among(_tokens_of(others)).items():
-            counted[word] = counted.get(word, 0) + times
-        return counted
+        tokens = self._users_tokens.copy()
+        tokens.update(tokens_of(others))
+        return words_among(tokens)
 
     def _rare(self, words: Iterable[str]) -> dict[str, float]:
         counted = self._counted
@@ -244,8 +244,9 @@ class Covered:
         return self._said_by(lambda item: item.is_question)
 
     def _said_by(self, speaks: Callable[[Item], bool]) -> str:
-        """Return what is read of some messages, without capitals: one long text is quicker."""
-        return normal("\n".join([_piece(item) for item in self.items if speaks(item)]))
+        """Return what is read of some messages, without capitals."""
+        pairs = zip(self.items, self._texts, strict=True)
+        return "\n".join([_piece(item, text) for item, text in pairs if speaks(item)])
 
     @cached_property
     def rules(self) -> list[str]:
@@ -255,15 +256,15 @@ class Covered:
         tokens = " ".join(self._users_tokens)
         cues = [cue for cue, parts in _PARTS_OF_CUES if all(part in tokens for part in parts)]
         judged: dict[str, bool] = {}
-        places = 0
-        for cue in cues:
-            start = said.find(cue)
-            while start >= 0 and len(judged) < MOST_JUDGED and places < MOST_PLACES:
-                places += 1
-                sentence = _sentence_around(said, start)
-                if sentence not in judged:
-                    judged[sentence] = is_rule(sentence)
-                start = said.find(cue, start + len(cue))
+        after = 0
+        for place in sorted(islice(_places_of(cues, said), MOST_PLACES)):
+            if place < after:
+                continue  # It stands in the sentence before.
+            sentence, after = _sentence_around(said, place)
+            if sentence not in judged:
+                judged[sentence] = is_rule(sentence)
+            if len(judged) == MOST_JUDGED:
+                break
         return [sentence for sentence, rules in judged.items() if rules][:MOST_RULES]
 
     def was_taken_back(self, fact: Fact) -> bool:
@@ -296,9 +297,8 @@ def _limits(item: Item) -> tuple[int, int]:
     return (OUTPUT_HEAD, OUTPUT_END) if item.role == "tool" else (HEAD, END)
 
 
-def _piece(item: Item) -> str:
-    """Return what is read of a message: its head and its end, apart."""
-    text = item.text
+def _piece(item: Item, text: str) -> str:
+    """Return what is read of a message, in whatever letters: its head and its end, apart."""
     if len(text) <= OUTPUT_HEAD + OUTPUT_END:
         return text
     head, end = _limits(item)
@@ -317,7 +317,7 @@ def _looked_at(item: Item, entities: Sequence[Entity]) -> Sequence[Entity]:
 
 
 def _entities_of(item: Item, small: Container[str]) -> Sequence[Entity]:
-    found = find_entities(_piece(item), small=small)
+    found = find_entities(_piece(item, item.text), small=small)
     head, end = _limits(item)
     skipped = len(item.text) - head - end - len(_GAP)
     if skipped <= 0:
@@ -328,18 +328,19 @@ def _entities_of(item: Item, small: Container[str]) -> Sequence[Entity]:
     ]
 
 
-def _tokens_of(text: str) -> Counter[str]:
-    """Return what stands between spaces and punctuation, and how often."""
+def tokens_of(text: str) -> list[str]:
+    """Return what stands between spaces and punctuation of a `normal` text, in order."""
     # Many times quicker in bytes than in characters; lone surrogates stay what they are.
     blanked = text.encode(errors="surrogatepass").translate(_BLANKING)
     text = blanked.decode(errors="surrogatepass")
     if not text.isascii():
         for character in _BLANKED_WIDE:
             text = text.replace(character, " ")
-    return Counter(text.split())
+    return text.split()
 
 
-def _words_among(tokens: Counter[str]) -> Counter[str]:
+def words_among(tokens: Mapping[str, int]) -> Counter[str]:
+    """Return the words among tokens that say something, and pairs of Chinese; how often each."""
     words: Counter[str] = Counter()
     wide: list[str] = []
     for token, times in tokens.items():
@@ -364,14 +365,25 @@ def _sample(items: Sequence[Item], role: str) -> str:
     return "\n".join(text[:SAMPLED_CHARACTERS] for text in texts[::step])
 
 
-def _sentence_around(text: str, place: int) -> str:
+def _places_of(cues: Iterable[str], text: str) -> Iterator[int]:
+    """Yield where the cues stand in a text."""
+    for cue in cues:
+        place = text.find(cue)
+        while place >= 0:
+            yield place
+            place = text.find(cue, place + len(cue))
+
+
+def _sentence_around(text: str, place: int) -> tuple[str, int]:
+    """Return the sentence that a place is in, and where it ends."""
     first = max(0, place - LONGEST_RULE)
     # A line's end is a sentence's: what stands before the last one need not be looked through.
     before = text[max(first, text.rfind("\n", first, place) + 1) : place]
     after = text[place : place + LONGEST_RULE]
     start = max((match.end() for match in _END_OF_SENTENCE.finditer(before)), default=0)
-    end = _END_OF_SENTENCE.search(after)
-    return " ".join((before[start:] + (after[: end.end()] if end else after)).split())
+    found = _END_OF_SENTENCE.search(after)
+    end = found.end() if found else len(after)
+    return " ".join((before[start:] + after[:end]).split()), place + end
 
 
 _BLANKED = '.,;:!?()[]{}<>"`*_#|/\\=+~^-'

@@ -34,13 +34,13 @@ WORD_SHARE = 0.1
 MARGIN = 1.6
 """The words of the next language must be so much fewer."""
 
-_WIDE_HAN = lazy_pattern(f"[{HAN}]")
-_WIDE_KANA = lazy_pattern(f"[{KANA}]")
-_WIDE_HANGUL = lazy_pattern(f"[{HANGUL}]")
-_CYRILLIC = lazy_pattern(r"[\u0400-\u052f]")
-_ARABIC = lazy_pattern(r"[\u0620-\u064a\u0671-\u06d3]")
-_LATIN = lazy_pattern(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")
-_OTHER = lazy_pattern(r"[\u0370-\u03ff\u0530-\u05ff\u0700-\u109f\u1200-\u1cff]")
+_WIDE_HAN = lazy_pattern(f"[{HAN}]+")
+_WIDE_KANA = lazy_pattern(f"[{KANA}]+")
+_WIDE_HANGUL = lazy_pattern(f"[{HANGUL}]+")
+_CYRILLIC = lazy_pattern(r"[\u0400-\u052f]+")
+_ARABIC = lazy_pattern(r"[\u0620-\u064a\u0671-\u06d3]+")
+_LATIN = lazy_pattern(r"[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]+")
+_OTHER = lazy_pattern(r"[\u0370-\u03ff\u0530-\u05ff\u0700-\u109f\u1200-\u1cff]+")
 # Addresses, paths and identifiers are of no language.
 # What stands between spaces and holds a sign of code or a digit; begun at its first sign alone.
 _NO_WORD = lazy_pattern(r"(?<![!-~])[!-.:;?A-Z\[\]^`a-z|~]*+[0-9_/\\@<>{}=][!-~]*+")
@@ -152,16 +152,20 @@ def language_of(text: str) -> str:
 def _scripts(text: str) -> dict[str, int]:
     """Return how much each script says, in letters."""
     if text.isascii():
-        return Counter(latin=len(_LATIN.findall(text)))
+        return Counter(latin=_length(_LATIN, text))
     return Counter(
-        latin=len(_LATIN.findall(text)),
-        han=LETTERS_PER_WIDE * len(_WIDE_HAN.findall(text)),
-        kana=LETTERS_PER_WIDE * len(_WIDE_KANA.findall(text)),
-        hangul=LETTERS_PER_WIDE * len(_WIDE_HANGUL.findall(text)),
-        cyrillic=len(_CYRILLIC.findall(text)),
-        arabic=len(_ARABIC.findall(text)),
-        other=len(_OTHER.findall(text)),
+        latin=_length(_LATIN, text),
+        han=LETTERS_PER_WIDE * _length(_WIDE_HAN, text),
+        kana=LETTERS_PER_WIDE * _length(_WIDE_KANA, text),
+        hangul=LETTERS_PER_WIDE * _length(_WIDE_HANGUL, text),
+        cyrillic=_length(_CYRILLIC, text),
+        arabic=_length(_ARABIC, text),
+        other=_length(_OTHER, text),
     )
+
+
+def _length(runs: re.Pattern[str], text: str) -> int:
+    return sum(map(len, runs.findall(text)))
 
 
 def _wide(text: str, scripts: dict[str, int], wide: int) -> str:
@@ -196,19 +200,20 @@ def _arabic(text: str) -> str:
 
 
 def _latin(text: str) -> str:
-    words = [word.casefold().replace("’", "'") for word in _WORD.findall(text)]
+    words = _WORD.findall(text.casefold().replace("’", "'"))
     scores: defaultdict[str, float] = defaultdict(float)
     different: defaultdict[str, set[str]] = defaultdict(set)
-    for word in words:
-        for language, weight in _LATIN_WORDS.get(word, ()):
-            scores[language] += weight
+    counts = Counter(words)
+    for word in _LATIN_WORDS.keys() & counts.keys():
+        for language, weight in _LATIN_WORDS[word]:
+            scores[language] += weight * counts[word]
             different[language].add(word)
     ranked = sorted(scores, key=lambda language: scores[language], reverse=True)
     if not ranked:
         return UNKNOWN
     best = ranked[0]
     second = scores[ranked[1]] if len(ranked) > 1 else 0.0
-    hits = sum(word in different[best] for word in words)
+    hits = sum(counts[word] for word in different[best])
     sure = (
         best in LANGUAGES
         and len(different[best]) >= FEWEST_WORDS

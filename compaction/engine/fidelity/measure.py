@@ -7,7 +7,8 @@ it is comparing of texts: the same input gives the same figures, whoever wrote t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -15,11 +16,11 @@ from typing import Any
 
 from compaction.engine.extractive.sentences import encodable
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
-from compaction.engine.fidelity.covered import Covered
+from compaction.engine.fidelity.covered import Covered, tokens_of, words_among
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity
 from compaction.engine.fidelity.facts import Fact, facts_named, without_marks
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
-from compaction.engine.fidelity.spellings import Spellings, is_small_count
+from compaction.engine.fidelity.spellings import Spellings, is_small_count, normal
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.acceptance import repeated_share
 from compaction.engine.types import Item, TokenCounter
@@ -43,6 +44,8 @@ RULE_WORDS_SHARE = 0.66
 STEM = 5
 SHORTEST_CONTENT = 4
 """Shorter words are mostly articles and the like, in all the languages."""
+LONGEST_LOOK = 3_000
+"""Characters of a summary that tell its language: a model's prose stands before the ledger."""
 FEWEST_LETTERS = 60
 """A summary shorter than that is of no language that could be wrong."""
 
@@ -212,14 +215,19 @@ class Findings:
     def __init__(self, text: str, covered: Covered) -> None:
         self._covered = covered
         self._plain = without_marks(text)
-        self._text = Spellings(self._plain)
+        self._text = Spellings(normal(self._plain))
         self._named = facts_named(self._plain)
 
     @cached_property
     def known(self) -> frozenset[str]:
         """The keys of the messages' entities that stand in the text."""
-        names = self._text.names
-        return frozenset(key for key, fact in self._covered.facts.items() if names(fact.sought))
+        named, names = self._named, self._text.names
+        return frozenset(
+            key
+            for key, fact in self._covered.facts.items()
+            # Most that is known is spelled as it was.
+            if key in named or names(fact.sought)
+        )
 
     @cached_property
     def unsupported(self) -> list[Fact]:
@@ -243,9 +251,11 @@ class Findings:
     @cached_property
     def language(self) -> str:
         """The language of the text, where it is sure and the text long enough."""
-        letters = sum(map(str.isalpha, self._plain))
-        wide = len(pairs_of(self._plain))
-        return language_of(self._plain) if letters + 2 * wide >= FEWEST_LETTERS else UNKNOWN
+        head = self._plain[:LONGEST_LOOK]
+        letters = sum(map(str.isalpha, head))
+        if letters + 2 * len(pairs_of(head)) < FEWEST_LETTERS:
+            return UNKNOWN
+        return language_of(head)
 
     def language_matches(self) -> bool:
         """Whether the language is one of the conversation's, or not known."""
@@ -301,13 +311,12 @@ class Findings:
         whole = sum(words.values())
         if not whole:
             return 1.0
-        kept = sum(words[word] for word in self._words if word in words)
+        kept = sum(weight for word, weight in words.items() if word in self._words)
         return kept / whole
 
     @cached_property
-    def _words(self) -> frozenset[str]:
-        text = self._text.text
-        return frozenset((*words_of(text), *pairs_of(text)))
+    def _words(self) -> Set[str]:
+        return words_among(Counter(tokens_of(self._text.text))).keys()
 
     def rules_kept(self) -> int:
         """Return how many of the user's rules a line says: what they are about, and that they bind.

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 
@@ -165,10 +165,10 @@ class Sought:
 
 
 class Spellings:
-    """A text in which entities are looked for."""
+    """A text in which entities are looked for; it is `normal`."""
 
     def __init__(self, text: str) -> None:
-        self.text = normal(text)
+        self.text = text
 
     @cached_property
     def values(self) -> set[str]:
@@ -186,16 +186,6 @@ class Spellings:
         """The text without spaces and punctuation inside identifiers."""
         return _squeeze(self.text)
 
-    @cached_property
-    def lines(self) -> list[frozenset[str]]:
-        """The words of each line."""
-        return [frozenset(_WORD.findall(line)) for line in self.text.splitlines()]
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """The words of all lines."""
-        return frozenset().union(*self.lines)
-
     def names(self, sought: Sought) -> bool:
         """Whether the entity stands in the text in any spelling."""
         kind, key = sought.kind, sought.key
@@ -206,10 +196,7 @@ class Spellings:
         if kind == DATE:
             return bool(self.moments) and share_a_moment(sought.moments, self.moments)
         if kind == NAME and " " in key:
-            words = sought.words
-            return self.words.issuperset(words) and any(
-                line.issuperset(words) for line in self.lines
-            )
+            return self._has_line_with(sought.words)
         return kind == URL and self.stands(_SCHEME.sub("", key).rstrip("/"))
 
     def supports(self, sought: Sought, written: str) -> bool:
@@ -260,6 +247,18 @@ class Spellings:
         return not (
             _JOINING.match(text, end) or _BEHIND_JOINT.search(text, max(0, start - 2), start)
         )
+
+    def _has_line_with(self, words: Sequence[str]) -> bool:
+        """Whether one line has all of the words, in whatever order."""
+        text, rarest = self.text, max(words, key=len)
+        place = text.find(rarest)
+        while place >= 0:
+            end = text.find("\n", place)
+            end = len(text) if end < 0 else end
+            if set(words).issubset(_WORD.findall(text, text.rfind("\n", 0, place) + 1, end)):
+                return True
+            place = text.find(rarest, end)
+        return False
 
     def _has_word_like(self, word: str) -> bool:
         if len(word) < STEM or self.stands(word):

@@ -6,6 +6,7 @@ subtraction. Texts come in stretches, so that a long conversation is never in me
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class ConversationSums:
     def __init__(self, sizes: Sequence[MessageSize]) -> None:
         self.messages = [one for one in sizes if not one.is_rule]
         rules = [one for one in sizes if one.is_rule]
-        self._positions = [one.position for one in self.messages]
+        self._positions = array("q", (one.position for one in self.messages))
         self._tokens = _sums_of([one.tokens for one in self.messages])
         self._chars = _sums_of([one.chars for one in self.messages])
         self._rule_positions = [one.position for one in rules]
@@ -183,13 +184,13 @@ class ConversationSums:
         return None
 
 
-def _sums_of(values: Sequence[int]) -> list[int]:
-    return list(accumulate(values, initial=0))
+def _sums_of(values: Sequence[int]) -> array[int]:
+    return array("q", accumulate(values, initial=0))
 
 
-def _seconds_of(messages: Sequence[MessageSize]) -> list[float]:
+def _seconds_of(messages: Sequence[MessageSize]) -> array[float]:
     """Return when each message came; evenly apart where the stored times cannot be true."""
-    stored = list(accumulate((one.seconds for one in messages), max))
+    stored = array("d", accumulate((one.seconds for one in messages), max))
     if not stored or stored[-1] - stored[0] < FASTEST_SECONDS_A_MESSAGE * (len(stored) - 1):
-        return [ASSUMED_SECONDS_A_MESSAGE * number for number in range(len(stored))]
+        return array("d", (ASSUMED_SECONDS_A_MESSAGE * number for number in range(len(stored))))
     return stored

@@ -92,3 +92,29 @@ def test_arguments_that_are_said_once_more_at_the_end_count_once():
 
 def test_arguments_may_be_an_object():
     assert _calls([_piece("read", json.loads(FIRST), index=0, id="c")]) == [("read", FIRST)]
+
+
+@pytest.mark.parametrize("begun", ["{}", "{ }", " {}\n", "{}{}"])
+def test_an_empty_object_before_the_real_arguments_is_none(begun):
+    chance = random.Random(f"{seed()} {begun}")
+    pieces = [_piece("read", begun, index=0, id="c")]
+    pieces += [_piece(None, part, index=0) for part in _cut(FIRST, chance)]
+    assert [(name, json.loads(said)) for name, said in _calls(pieces)] == [
+        ("read", json.loads(FIRST))
+    ]
+
+
+def test_arguments_that_are_said_once_more_in_another_spelling_count_once():
+    again = json.dumps(json.loads(SECOND), separators=(",", ":"))
+    assert again != SECOND
+    pieces = [_piece("list", SECOND, index=0, id="c"), _piece(None, again, index=0)]
+    assert _calls(pieces) == [("list", SECOND)]
+
+
+def test_no_arguments_stay_an_empty_object():
+    assert _calls([_piece("read", "{}", index=0, id="c")]) == [("read", "{}")]
+
+
+def test_two_objects_that_differ_are_not_chosen_from():
+    pieces = [_piece("read", FIRST, index=0, id="c"), _piece(None, SECOND, index=0)]
+    assert _calls(pieces) == [("read", FIRST + SECOND)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -92,6 +93,44 @@ def test_events_without_an_empty_line_between_them_are_read():
 def test_one_object_on_several_data_lines_stays_one():
     raw = b'data: {\ndata: "a": 1\ndata: }\n\ndata: {"b": 2}\n\n'
     assert list(pieces_of([raw])) == [{"a": 1}, {"b": 2}]
+
+
+WORDS = [{"choices": [{"index": 0, "delta": {"content": word}}]} for word in ("a é", "b", "\n{")]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["lf", "crlf", "cr"])
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_lines_end_in_any_of_three_ways_wherever_they_are_cut(end, pieces):
+    text = "".join(f": beat{end}data: {json.dumps(one)}{end}{end}" for one in WORDS)
+    raw = f"{text}data: [DONE]{end}{end}".encode()
+    chance = random.Random(f"{seed()} {end!r} {pieces}")
+    places = sorted({0, len(raw), *(chance.randrange(len(raw)) for _ in range(pieces))})
+    # Behind each CR as well: an LF may be the first of the next chunk.
+    places = sorted({*places, *(n + 1 for n, byte in enumerate(raw) if byte == 13)})
+    found = list(pieces_of(raw[a:b] for a, b in itertools.pairwise(places)))
+    assert found == [*WORDS, DONE]
+    assert found[-1] is DONE
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\x1e"], ids=["ndjson", "json-seq"])
+def test_an_object_in_a_line_of_its_own_is_a_piece(mark, end):
+    raw = "".join(f"{mark}{json.dumps(one)}{end}" for one in WORDS).encode()
+    cut = random.Random(seed()).randrange(1, len(raw))
+    assert list(pieces_of([raw[:cut], raw[cut:]])) == WORDS
+
+
+def test_an_error_that_is_written_between_the_events_is_read():
+    raw = f'data: {json.dumps(WORDS[0])}\n\n{{"error": {{"message": "slow down", "code": 429}}}}\n'
+    with pytest.raises(ModelError) as failure:
+        chat_wire.read_stream(pieces_of([raw.encode()]), REQUEST, print, as_model_error)
+    assert failure.value.kind is ErrorKind.RATE_LIMITED
+    assert failure.value.partial.text == "a é"
+
+
+def test_half_a_line_is_no_piece():
+    raw = json.dumps(WORDS[0]).encode()
+    assert list(pieces_of([raw[:-1]])) == []
 
 
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}

@@ -34,6 +34,12 @@ from chatapp.llm.thoughts import ThoughtSplitter, content_of, split, thoughts_of
             "a",
         ),
         ("<think>a</think>\n<think>b</think>\nHello", "Hello", "ab"),
+        ('<think type="deep">a</think>Hello', "Hello", "a"),
+        ("\n<Thinking budget='low' lang=en >\na</thinking>Hello", "Hello", "a"),
+        ('<thought\n  id="1"\n  data-x="a b">a</thought> Hello', "Hello", "a"),
+        ("<reasoning >a</reasoning>Hello", "Hello", "a"),
+        ('<think type="deep">it is never closed', "", "it is never closed"),
+        ('<think a="1">a</think><think a="2">b</think>Hello', "Hello", "ab"),
         ("<think></think>\n\nHello", "Hello", ""),
         ("<think>it is never closed. Hello", "", "it is never closed. Hello"),
         ("<think>", "", ""),
@@ -67,6 +73,11 @@ def test_thoughts_at_the_start_are_split_off(text, said, thought):
         "```\n</think>\n```\nThat is all.",
         "```xml\nx\n</think>\ny\n```",
         "<thinker>no tag</thinker>",
+        "<thought experiments> are allowed</thought experiments>",
+        "<think twice",
+        '<think type="deep',
+        "<think and then `</think>` it",
+        f'<think x="{"a" * 400}">too long</think>'.replace("</think>", ""),
         "<b>bold</b>",
         "`<think>a</think>` at the start is code",
         "<thi",
@@ -97,6 +108,10 @@ PIECES = (
     "<",
     "</",
     "İ",
+    '<think type="x">',
+    "<think ",
+    "<thought experiments>",
+    "a='b'",
     "<|channel|>analysis<|message|>",
     "<|channel|>final<|message|>",
 )
@@ -132,7 +147,9 @@ def test_thoughts_that_were_shown_are_taken_back():
     assert told == ["Okay.", "\n", "TAKEN BACK", "Hello"]
 
 
-@pytest.mark.parametrize("piece", ['"</think>', "`", "</think", "<think", " ", "\n", "[", "<|"])
+@pytest.mark.parametrize(
+    "piece", ['"</think>', "`", "</think", "<think", "<think a", " ", "\n", "[", "<|"]
+)
 def test_no_text_takes_long(piece):
     start = time.monotonic()
     split(piece * 100_000)

@@ -1,0 +1,81 @@
+"""Answers in pieces over HTTP, in every form that servers send them in, asked for or not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chatapp.llm import openai_client
+from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.registry import all_models
+from chatapp.llm.requests import ModelRequest, Reply
+from tests.factories import user
+from tests.fakes.model_server import ModelServer
+
+PIECES = [
+    {"choices": [{"index": 0, "delta": {"content": "seven "}}]},
+    {"choices": [{"index": 0, "delta": {"content": "hives"}}]},
+    {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+]
+LINES = "".join(f"{json.dumps(one)}\n" for one in PIECES)
+RECORDS = "".join(f"\x1e{json.dumps(one)}\n" for one in PIECES)
+EVENTS = "".join(f"data: {json.dumps(one)}\n\n" for one in PIECES) + "data: [DONE]\n\n"
+FORMS = {
+    "events": ("text/event-stream", EVENTS),
+    "events of CR alone": ("text/event-stream", EVENTS.replace("\n", "\r")),
+    "events under a name of none": ("application/octet-stream", EVENTS),
+    "events under the name of a whole": ("application/json", EVENTS),
+    "ndjson": ("application/x-ndjson", LINES),
+    "jsonl": ("application/jsonl; charset=utf-8", LINES),
+    "json-seq": ("application/json-seq", RECORDS),
+    "lines under the name of a whole": ("application/json", LINES),
+    "lines under the name of events": ("text/event-stream", LINES),
+}
+
+
+@pytest.fixture
+def ask(use_models, monkeypatch):
+    """Return what asks a server that answers with one body: the Reply, and the text as told."""
+    monkeypatch.setattr(openai_client, "MAX_ATTEMPTS", 1)
+
+    def asked(kind: str, body: str, *, stream: bool) -> tuple[Reply, str]:
+        answer = {"status": 200, "body": body, "headers": {"Content-Type": kind}}
+        with ModelServer([{"when": {}, "reply": {"error": answer}}]) as server:
+            use_models(server.models())
+            told: list[str] = []
+
+            def hear(name: str, payload: dict) -> None:
+                if name == "delta":
+                    told.append(payload["text"])
+
+            request = ModelRequest(messages=[user("how many?")], stream=stream)
+            reply = all_models()["default"].connect().complete(request, hear)
+            return reply, "".join(told)
+
+    return asked
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["asked for", "not asked for"])
+@pytest.mark.parametrize("form", FORMS)
+def test_pieces_are_read_in_every_form(ask, form, stream):
+    reply, told = ask(*FORMS[form], stream=stream)
+    assert (reply.text, reply.finish_reason) == ("seven hives", "stop")
+    assert told == "seven hives"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pieces_that_lack_their_end_are_no_whole_answer(ask, form):
+    kind, body = FORMS[form]
+    mark = '"delta": {}'
+    with pytest.raises(ModelError) as failure:
+        ask(kind, body[: body.index(mark)], stream=True)
+    assert failure.value.kind is ErrorKind.UNAVAILABLE
+    assert failure.value.partial.text == "seven hives"
+
+
+def test_what_is_neither_pieces_nor_a_whole_cannot_be_read(ask):
+    for stream in (True, False):
+        with pytest.raises(ModelError) as failure:
+            ask("application/json", '{"choices": [{"message"', stream=stream)
+        assert failure.value.kind is ErrorKind.BAD_ANSWER
