@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from django.db import transaction
-from django.db.models import F, Max, Q, QuerySet, Subquery, Value
+from django.db.models import CharField, F, Max, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
@@ -63,8 +64,16 @@ def _current(*, name: str | None) -> QuerySet[CompactionProfile]:
 @compiled_read
 def _of_branch(*, branch: UUID) -> QuerySet[CompactionProfile]:
     """Return the current version of what a branch's state names; without a name, the default."""
-    own = Subquery(CompactionState.objects.filter(pk=branch).values("profile"))
-    rows = CompactionProfile.objects.filter(is_current=True).alias(own=Coalesce(own, Value("")))
+    return in_force_of(Subquery(CompactionState.objects.filter(pk=branch).values("profile")))
+
+
+def in_force_of(name: Combinable | OuterRef) -> QuerySet[CompactionProfile]:
+    """Return the current version of a name that the database works out; without one, the default.
+
+    The name may be a reference to an outer query.
+    """
+    rows = CompactionProfile.objects.filter(is_current=True)
+    rows = rows.alias(own=Coalesce(name, Value(""), output_field=CharField()))
     return rows.filter(Q(name=F("own")) | Q(own="", is_default=True))
 
 

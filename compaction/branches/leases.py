@@ -20,7 +20,7 @@ from django.dispatch import Signal
 
 from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now
-from chatapp.models import Branch
+from chatapp.models import Branch, Message
 from chatapp.round_trips import Statement
 from chatapp.selectors import PinnedSums, has_ancestors, own_pinned_sums
 from chatapp.transcript import lock_some_branches
@@ -31,6 +31,7 @@ from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.summaries import NEWEST_VERSION
+from compaction.profiles import in_force_of
 from compaction.selectors import passed_over_behind
 
 
@@ -45,20 +46,27 @@ def _of_later_program(session: str) -> Exists:
     )
 
 
-def state_of(branch: Branch) -> CompactionState:
+def state_of(branch: Branch, found: Sequence[Any] | None = None) -> CompactionState:
     """Return the branch's state with the branch's newest sums; one never stored is worked out.
 
     A new branch starts where the summaries of its path reach, with its parent's profile and hold.
     This only reads; `ensure_state` stores. A cursor behind the last message (a restored backup)
     would hide everything: it counts as standing where the summaries reach. So does one that rests
-    on summaries of a later program (after a rollback), which nobody here can read.
+    on summaries of a later program (after a rollback), which nobody here can read. `found` is what
+    asked_state has just found.
     """
-    return _as_found(asked_state(branch).run()) or _worked_out(branch)
+    rows = asked_state(branch).run() if found is None else found
+    return _as_found(rows) or _worked_out(branch)
 
 
-def asked_state(branch: Branch) -> Statement[list[Any]]:
-    """Return the read that state_of begins with, for ensure_state."""
-    return _stored.asked(branch=branch.pk, is_own=not has_ancestors(branch), most=1)
+def asked_state(branch: Branch, *, for_run: bool = False) -> Statement[list[Any]]:
+    """Return the read that state_of begins with, for ensure_state.
+
+    `for_run` asks in the same statement for what a run would ask one by one: CompactionState names
+    it. Whoever holds the lease may rely on it.
+    """
+    is_own = not has_ancestors(branch)
+    return _stored.asked(branch=branch.pk, is_own=is_own, for_run=for_run, most=1)
 
 
 def _as_found(rows: Sequence[Any]) -> CompactionState | None:
@@ -66,6 +74,9 @@ def _as_found(rows: Sequence[Any]) -> CompactionState | None:
         if hasattr(found, "own_pins"):
             found.pinned_sums = PinnedSums(found.own_pins, found.own_pinned_tokens)
         found.has_waiting_run = found.run_waits
+        found.has_draft = getattr(found, "draft_waits", None)
+        found.has_pins_behind = getattr(found, "pins_wait", None)
+        found.profile_in_force = getattr(found, "counting_profile", None)
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
     return None
@@ -88,7 +99,7 @@ def _worked_out(branch: Branch) -> CompactionState:
 
 
 @compiled_read
-def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
+def _stored(*, branch: UUID, is_own: bool, for_run: bool) -> QuerySet[Any]:
     """Return a branch's state; with the sums of its pins, too, where all of them are its own."""
     states = CompactionState.objects.select_related("branch").filter(pk=branch)
     waiting = CompactionRun.objects.filter(
@@ -99,13 +110,28 @@ def _stored(*, branch: UUID, is_own: bool) -> QuerySet[Any]:
     states = states.annotate(
         is_ahead=_of_later_program("branch__session"), run_waits=Exists(waiting)
     )
+    if for_run:
+        drafts = SessionSummary.objects.filter(
+            branch=OuterRef("pk"), status=SessionSummary.Status.DRAFT
+        )
+        profiles = in_force_of(OuterRef("profile")).values("pk")[:1]
+        states = states.annotate(draft_waits=Exists(drafts), counting_profile=Subquery(profiles))
     if not is_own:
         return states
     pins = own_pinned_sums(OuterRef("pk"), through=OuterRef("cursor"))
-    return states.annotate(
+    states = states.annotate(
         own_pins=Coalesce(Subquery(pins.values("count")), 0),
         own_pinned_tokens=Coalesce(Subquery(pins.values("total")), 0),
     )
+    if not for_run:
+        return states
+    behind = Message.objects.filter(
+        branch=OuterRef("pk"),
+        position__gt=OuterRef("cursor"),
+        pinned=True,
+        kind__in=Message.SPOKEN,
+    )
+    return states.annotate(pins_wait=Exists(behind))
 
 
 def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> CompactionState:

@@ -236,6 +236,9 @@ class BranchSnapshot:
     @cached_property
     def pins_behind(self) -> list[PinnedPlace]:
         """The pinned messages behind the cursor, rules included; no text is read for them."""
+        state = self.state
+        if state.has_pins_behind is False and state.cursor >= state.stored_cursor:
+            return []
         return selectors.pins_behind(self.branch, self.state.cursor)
 
     @property

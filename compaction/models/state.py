@@ -99,6 +99,11 @@ class CompactionState(models.Model):
     passes_over: bool = False
     # Whether an automatic run waits for the branch; None where that was not asked for.
     has_waiting_run: bool | None = None
+    # What a run asks for besides (branches/leases.asked_state), None where nobody did: whether a
+    # draft waits, whether pinned messages stand behind the stored cursor, which profile counts.
+    has_draft: bool | None = None
+    has_pins_behind: bool | None = None
+    profile_in_force: int | None = None
 
     class Meta:
         db_table = "compaction_states"

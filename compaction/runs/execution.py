@@ -18,7 +18,7 @@ from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Branch, Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.holds import held_since, is_by_hand, until_words
-from compaction.branches.leases import ensure_state, lock_state
+from compaction.branches.leases import asked_state, ensure_state, lock_state
 from compaction.branches.planning import PlanFailed, batch_of, decision_of, input_of
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
@@ -82,7 +82,7 @@ def do_work(work: Work) -> BranchSnapshot | None:
     """
     run, snapshot = work.run, None
     try:
-        state = ensure_state(run.branch)
+        state = ensure_state(run.branch, asked_state(run.branch, for_run=True).run())
         # Known already: whoever asks the branch for its session need not read it.
         state.branch.session = run.session
         snapshot = snapshot_of(run.session, state=state, profile=run.profile)

@@ -21,7 +21,7 @@ from django.db.models import Exists, Q, QuerySet
 
 from chatapp.database import database_now
 from chatapp.models import Branch, Session
-from compaction.branches.leases import Lease, after_lease, ensure_state, state_of
+from compaction.branches.leases import Lease, after_lease, asked_state, ensure_state, state_of
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -238,7 +238,8 @@ def _leave(work: Work, before: BranchSnapshot | None) -> _Left:
     if before is None or not _is_looked_at(run):
         lease.release()
         return _Left()
-    found = _as_it_is_now(run, before, state_of(run.branch))
+    state = state_of(run.branch, asked_state(run.branch, for_run=True).run())
+    found = _as_it_is_now(run, before, state)
     noted = found.state.next_check_at
     columns = columns_if_idle(found)
     unasked = Q(recheck_requested=False)
@@ -275,6 +276,8 @@ def _as_it_is_now(
 
 def _by_current_profile(found: BranchSnapshot) -> BranchSnapshot:
     """Return a branch by the profile that counts for it now: a new run has its newest version."""
+    if found.profile_row.pk == found.state.profile_in_force:
+        return found
     profile = profile_of(found.state)
     if found.profile_row.pk == profile.pk:
         return found

@@ -143,7 +143,8 @@ def test_without_a_report_it_is_our_count(session):
     store(session, talk(3))
     assert size(session) is None
     found = fresh(session)
-    assert found.facts.request_tokens == found.branch.token_total
+    # Six messages and the answer's beginning have a frame of four tokens each.
+    assert found.facts.request_tokens == found.branch.token_total + 4 * (6 + 1)
 
 
 def test_a_turns_answer_is_the_next_ones_report(session, model_server):
@@ -308,7 +309,8 @@ def test_context_and_meter_say_which_size_rules_go_by(session, api, admin_client
     assert "Rules go by what the server reported: 110 tokens with its last answer" in page
     profile(**NEVER)
     facts = api.get(f"/api/v1/sessions/{session.pk}/context/").json()["facts"]
-    assert (facts["request_tokens"], facts["size_by"]) == (4, "count")
+    # Three messages of four tokens; each has a frame of four, the answer's beginning too.
+    assert (facts["request_tokens"], facts["size_by"]) == (4 + 4 * (3 + 1), "count")
     page = admin_client.get(page_of(session)).content.decode()
     assert "Rules go by what the server reported" not in page
 
