@@ -185,7 +185,10 @@ def test_a_report_from_before_a_compaction_does_not_count(session):
     assert size(session) is not None
 
 
-def test_a_report_from_before_a_restore_does_not_count(session):
+def test_a_report_from_before_a_restore_does_not_count(session, model_server):
+    # What a server may report of all ten turns, frames and all.
+    usage = {"prompt_tokens": 600, "completion_tokens": 10, "total_tokens": 610}
+    model_server.script[-1]["reply"]["usage"] = usage
     reported(session)
     compact(session)
     say(session, "hello")
