@@ -30,7 +30,7 @@ class InstantModel:
         A report that has nothing to do with the request would be a warning of each turn.
         """
         read = sum(len(str(message)) for message in request.messages)
-        asked = max(1, round(read / CHARACTERS_A_TOKEN))
+        asked = round(read / CHARACTERS_A_TOKEN) + self.config.request_frames(len(request.messages))
         usage = {"prompt_tokens": asked, "completion_tokens": 50, "total_tokens": asked + 50}
         text = self._summary(request) if _wants_summary(request) else ANSWER
         return Reply(text=text, usage=usage, model=self.config.name, response_id="instant")
