@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import importlib.util
 import os
 from collections.abc import Iterator
 from datetime import timedelta
@@ -174,16 +175,21 @@ def _empty_tables(case: TransactionTestCase) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_of_each_encoding() -> Iterator[None]:
-    """Build each of tiktoken's encodings once a process, whatever its file's folder is called.
+    """Build each of tiktoken's encodings once a process, wherever its file comes from.
 
     Building one takes 0.3 seconds and 65 MB, which whatever remembers a token counter keeps. The
-    file is looked for each time.
+    file, or the package that brings it along, is looked for each time.
     """
     built: dict[str, Any] = {}
     load = encodings.load_encoding
 
+    def is_there(name: str, cache_dir: Path | None) -> bool:
+        if importlib.util.find_spec(encodings.OFFLINE_PACKAGE):
+            return True
+        return encodings.find_rank_file(name, cache_dir) is not None
+
     def load_once(name: str, cache_dir: Path | None) -> Any:
-        if name not in built or encodings.find_rank_file(name, cache_dir) is None:
+        if name not in built or not is_there(name, cache_dir):
             built[name] = load(name, cache_dir)
         return built[name]
 
