@@ -39,6 +39,7 @@ ERROR_WORDS: Mapping[str, str] = {
     ErrorKind.RATE_LIMITED.value: "The server asked to slow down",
     ErrorKind.UNAVAILABLE.value: "The server could not be reached or was overloaded",
     ErrorKind.TIMEOUT.value: "The server did not answer in time",
+    ErrorKind.BROKEN_ANSWER.value: "The answer broke off, or its server could not use it",
     ErrorKind.OUTPUT_LIMIT.value: "The model does not write answers that long",
     ErrorKind.TOO_MANY_MESSAGES.value: "More messages than the server takes",
     ErrorKind.MESSAGE_TOO_LONG.value: "One message was too long",

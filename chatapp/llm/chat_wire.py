@@ -8,7 +8,7 @@ from typing import Any, cast
 from chatapp.llm.adaptations import with_parameters
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.call_pieces import CallPieces
-from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import follow, plain, splitter_for
@@ -167,17 +167,12 @@ def _failure(reason: str, *places: Mapping[str, Any]) -> ModelError | None:
     """Return the failure of the server that a choice tells of: an error, or the word for one."""
     error = next((place["error"] for place in places if place.get("error")), None)
     if error is not None:
-        failure = from_body({"error": error}, status=200, fallback="The answer broke off.")
-        # Nothing was wrong with the request, or the answer would not have begun.
-        is_vague = failure.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER)
-        return _broken(failure.detail, failure.code) if is_vague else failure
+        broken = {"error": error}
+        return amid_answer(from_body(broken, status=200, fallback="The answer broke off."))
     if end_of(reason) is AnswerEnd.BROKEN:
-        return _broken(f"The server ended its answer with {reason}.", reason)
+        detail = f"The server ended its answer with {reason}."
+        return ModelError(ErrorKind.BROKEN_ANSWER, detail, status=200, code=reason[:100])
     return None
-
-
-def _broken(detail: str, code: str) -> ModelError:
-    return ModelError(ErrorKind.UNAVAILABLE, detail, status=200, code=code[:100])
 
 
 def _list(value: Any) -> list[Any]:
@@ -229,7 +224,8 @@ class _Completion:
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk or inside a choice."""
         if _is_error(body):
-            raise from_body(body, status=200)
+            error = from_body(body, status=200)
+            raise amid_answer(error) if self._has_begun else error
         self._usage = _usage(body) or self._usage
         self._id = self._id or str(body.get("id") or "")
         self._model = self._model or str(body.get("model") or "")

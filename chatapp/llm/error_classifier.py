@@ -419,7 +419,7 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.QUOTA, _speaks_of_quota),
     (ErrorKind.AUTHENTICATION, lambda said: said.status in (401, 403)),
     (ErrorKind.AUTHENTICATION, _named(AUTHENTICATION_NAMES)),
-    (ErrorKind.UNAVAILABLE, _is_spoiled),
+    (ErrorKind.BROKEN_ANSWER, _is_spoiled),
     (ErrorKind.STATE_LOST, _has_lost_state),
     (ErrorKind.TOO_MANY_MESSAGES, _has_too_many_messages),
     (ErrorKind.MESSAGE_TOO_LONG, _has_too_long_message),

@@ -224,6 +224,8 @@ def as_model_error(error: Exception) -> ModelError:
         )
     if isinstance(error, openai.APIResponseValidationError):
         return ModelError(ErrorKind.BAD_ANSWER, str(error))
+    if _broke_off(error):
+        return ModelError(ErrorKind.BROKEN_ANSWER, str(error.__cause__))
     if isinstance(error, openai.APIConnectionError):
         return ModelError(ErrorKind.UNAVAILABLE, str(error))
     if isinstance(error, openai.APIError):
@@ -231,6 +233,11 @@ def as_model_error(error: Exception) -> ModelError:
     if isinstance(error, ValueError | TypeError | LookupError | AttributeError):
         return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
     return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
+
+
+def _broke_off(error: Exception) -> bool:
+    """Whether a connection was lost in the middle of an answer: the server was reached."""
+    return "without sending complete message body" in str(error.__cause__ or "")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

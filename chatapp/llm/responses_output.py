@@ -236,6 +236,11 @@ class Output:
             item.digest += _BETWEEN_ITEMS
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of an answer has come."""
+        return bool(self._items)
+
+    @property
     def text(self) -> str:
         """The text of the answer; several messages are parted by an empty line."""
         texts = [item.text for item in self._items if item.kind == _MESSAGE and item.text]

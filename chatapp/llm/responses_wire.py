@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from chatapp.llm.adaptations import with_parameters
-from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.responses_output import Output
@@ -144,11 +144,13 @@ class _Answer:
         kind = str(body.get("type") or "")
         response = body.get("response")
         if kind == "error" or body.get("error"):
-            raise _error(body.get("error") or body)
+            error = _error(body.get("error") or body)
+            raise amid_answer(error) if self._output.has_begun else error
         if isinstance(response, Mapping):
             self._take_head(response)
         if kind == "response.failed":
-            raise _error(response.get("error") if isinstance(response, Mapping) else None)
+            told = response.get("error") if isinstance(response, Mapping) else None
+            raise amid_answer(_error(told))
         if kind in _ENDS:
             self.settle({"status": kind.partition(".")[2], **(response or {})})
         else:
@@ -165,7 +167,7 @@ class _Answer:
         status = response.get("status")
         self._output.settle(response.get("output"))
         if response.get("error") or status in _FAILED:
-            raise _error(response.get("error"))
+            raise amid_answer(_error(response.get("error")))
         if status == "incomplete":
             reason = str((response.get("incomplete_details") or {}).get("reason") or "length")
             self.finish_reason = _CUT_SHORT.get(reason, reason)

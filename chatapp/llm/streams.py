@@ -59,8 +59,10 @@ def follow(
     `as_model_error` reads the exceptions of whatever the pieces come through. A failure half-way
     raises ModelError with `partial`: the Reply as far as it had come.
     """
+    has_begun = False
     try:
         for piece in pieces:
+            has_begun = True
             if piece is DONE:
                 answer.told_end = True
                 break
@@ -72,7 +74,7 @@ def follow(
             if request.deadline is not None and time.monotonic() > request.deadline:
                 raise ModelError(ErrorKind.TIMEOUT, "The answer took longer than a turn may.")
         if not answer.ended:
-            raise ModelError(ErrorKind.UNAVAILABLE, "The stream ended without an answer's end.")
+            raise ModelError(ErrorKind.BROKEN_ANSWER, "The stream ended without an answer's end.")
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
@@ -80,6 +82,9 @@ def follow(
         # A connection that breaks behind the end of an answer takes nothing of it away.
         if not answer.finish_reason:
             failure = as_model_error(error)
+            if has_begun and failure.kind is ErrorKind.UNAVAILABLE and failure.status is None:
+                # The server was reached; its connection was lost in the middle of the answer.
+                failure = ModelError(ErrorKind.BROKEN_ANSWER, failure.detail)
             failure.partial = answer.reply("interrupted")
             raise failure from error
     answer.finish()

@@ -49,6 +49,8 @@ MAX_RECOVERIES = 20
 # Part of a limit per minute that the answer may take: the request counts, too.
 ANSWER_SHARE = 4
 EMPTY_ANSWER = "empty_answer"
+# Kinds whose sentence leaves open what happened.
+_TOLD_WITH_DETAIL = (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER, ErrorKind.BROKEN_ANSWER)
 
 
 class NothingToAnswerError(Exception):
@@ -369,7 +371,7 @@ def _sentence(error: ModelError) -> str:
             f"The model answered with neither text nor a tool call ({error.detail}). Try again; "
             "where the reason is length, raise OPENAI_MAX_OUTPUT."
         )
-    if error.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER) and error.detail:
+    if error.kind in _TOLD_WITH_DETAIL and error.detail:
         return f"{error.sentence} It says: {error.detail[:500]}"
     return error.sentence
 
