@@ -113,11 +113,11 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             data = b"\n".join((data, line[5:])) if data else line[5:].lstrip()
         elif line.startswith(b"event:"):
             name = line[6:].strip().decode("utf-8", "replace")
-        elif line.startswith(b"{") and not data:
+        elif line.startswith((b"{", b"[")) and not data:
             yield from _bare(line)
         elif not line:
             yield from _piece(name, data)
-            if data.startswith(b"[DONE]"):
+            if _says_done(name, data):
                 return
             name, data = "", b""
     # The last one may lack the empty line behind it; half of one is nothing.
@@ -128,15 +128,21 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _piece(name: str, data: bytes) -> Iterator[dict[str, Any]]:
-    if data.startswith(b"[DONE]"):
+    if _says_done(name, data):
         yield DONE
     elif name == "error":
         body = _error(data.decode("utf-8", "replace"))
         yield body if body.get("error") else {"error": body}
     elif data.strip():
         body = json.loads(data.decode("utf-8", "replace"))
-        if isinstance(body, dict):
-            yield body
+        for one in body if isinstance(body, list) else [body]:
+            if isinstance(one, dict):
+                # Some say in the event's name alone what it is.
+                yield {"type": name, **one} if name.startswith("response.") else one
+
+
+def _says_done(name: str, data: bytes) -> bool:
+    return data[:6].upper() == b"[DONE]" or (name == "done" and data.strip() in (b"", b"{}"))
 
 
 def _bare(line: bytes) -> Iterator[dict[str, Any]]:
