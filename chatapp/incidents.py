@@ -74,6 +74,7 @@ CHANGE_WORDS: Mapping[str, str] = {
     "message_cut": "A tool result was sent shortened",
     "drop": "A parameter was left out",
     "rename": "A parameter got another name",
+    "stream": "The answer was asked for in pieces, or in one",
     "api": "The other API was used",
     "alternating_roles": "Neighbours of one role were joined",
     "one_system_message": "System messages were joined",
