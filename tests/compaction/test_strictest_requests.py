@@ -24,8 +24,8 @@ from compaction.engine.registry import RENDERINGS
 from compaction.models import SessionSummary
 from tests.chatapp.test_outgoing import faults
 from tests.compaction.support import NEVER, compact
-from tests.facts import seed
 from tests.factories import SessionFactory, profile, store, user
+from tests.facts import seed
 
 pytestmark = pytest.mark.django_db
 
