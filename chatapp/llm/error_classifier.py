@@ -71,7 +71,8 @@ AUTHENTICATION_NAMES = any_of(
 )
 AUTHENTICATION_WORDS = any_of(
     r"\bapi[ _-]?key\b.{0,40}\b(?:not valid|invalid|incorrect|expired|missing|required)\b",
-    r"\b(?:incorrect|invalid|missing|expired|wrong) (?:api[ _-]?key|access token|credentials)\b",
+    r"\b(?:incorrect|invalid|missing|expired|wrong) "
+    r"(?:api[ _-]?key|(?:access|bearer) token|credentials)\b",
     r"\binvalid token\b(?! (?:in|at|near)\b| ?['\"<{\[])",
     r"\bunauthori[sz]ed\b",
     r"无效的(?:令牌|密钥)|(?:令牌|密钥).{0,6}(?:无效|过期)",
@@ -134,7 +135,7 @@ PAIR_WORDS = any_of(
     r"\btool role\b.{0,40}\bno previous",
     r"toolresult.{0,60}exceeds.{0,40}tooluse",
     r"unexpected role 'tool'",
-    r"\btool_(?:use|call)_id: ",
+    r"\btool_(?:use|call)_id: |\btool message\b.{0,40}\bno (?:corresponding|matching|preceding)\b",
     r"unexpected tool call id",
     r"number of function (?:response|call)",
     r"\btool_(?:use|call|result)s?\b.{0,60}\b(?:single|multiple|duplicated?|more than one)\b",

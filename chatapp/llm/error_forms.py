@@ -43,6 +43,10 @@ ROLE_ORDER = any_of(
     r"\bcontinue from message role\b",
     r"\bassistant messages at the end\b",
     r"please ensure that .{0,40}(?:user|function).{0,40}turn",
+    r"\b(?:cannot|can't|(?:must|may|should) not) (?:start|begin|end) with\b.{0,20}"
+    r"\b(?:user|assistant|model|tool)\b",
+    r"\b(?:starts|begins|ends) with an? (?:user|assistant|model|tool)\b",
+    r"\b(?:two|several|multiple|more than one) (?:user|assistant|model) (?:message|turn)s?\b",
     # By their places in the list.
     r"\blength of (?:the )?messages\b.{0,30}\b(?:odd|even)\b",
     r"\brole of (?:the )?message\b.{0,20}\b(?:odd|even)\b",
@@ -57,7 +61,7 @@ SYSTEM_ORDER = any_of(
     r"(?:enabled|supported|allowed|accepted)\b",
     r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,20}\b'?\"?(?:system|developer)\b",
     r"\bno (?:system|developer) (?:message|role|prompt)s?\b",
-    r"\b(?:only|more than) one system\b",
+    r"\b(?:only|more than|just) one system\b|\ba single system (?:message|prompt)\b",
     r"\bmultiple system\b",
     r"unexpected role '?\"?system\b",
     r"\bunknown variant '?(?:system|developer)\b",
@@ -144,6 +148,9 @@ PARTS = any_of(
     r"\b(?:image|audio|video|file)\b.{0,40}\bonly (?:allowed|supported)\b",
     r"\bat most 0 (?:image|audio|video)",
     r"\bnot a (?:multi-?modal|vision)\b|\btext[- ]only model\b",
+    r"\bonly (?:accepts?|supports?|takes?|allows?) text\b(?!/)",
+    r"\b(?:images?|audio|video|files?)(?: inputs?)? (?:is|are) not available\b",
+    r"\b(?:unsupported|unknown|invalid) content part\b",
     # One that cannot be used, or of which there is too much.
     r"\b(?:unsupported|invalid|corrupt\w*|unreadable|malformed) (?:image|audio|video|media|pdf)\b",
     r"\b(?:not|unable to|failed to|cannot) (?:process|download|fetch|decode|read|open)\b.{0,20}"
@@ -180,6 +187,9 @@ PARAMETER_WORDS = any_of(
     rf"{_NAMED}\W.{{0,20}}(?:不支持|非法|错误|無効|不正)|(?:不支持|非法|有误|错误|無効).{{0,20}}{_NAMED}",
     rf"(?:\bnot|n't) (?:support|permit|allow|accept)\w*.{{0,80}}{_NAMED}",
     rf"\binstead of\b.{{0,20}}{_NAMED}",
+    rf"{_NAMED}.{{0,60}}\b(?:not (?:recogni[sz]ed|configurable)|must be one of|"
+    rf"cannot be (?:set|changed))",
+    rf"\brequires? {_NAMED}|\bcannot be configured\b.{{0,20}}{_NAMED}",
     rf"\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra|additional|deprecated)\b"
     rf".{{0,80}}{_NAMED}",
 )

@@ -144,6 +144,41 @@ def test_what_is_meant_is_understood_and_answered_first(status, body, kind, firs
     assert (found.code if found else "") == first
 
 
+SAID = {
+    ErrorKind.SYSTEM_ORDER: (
+        "Only a single system message is allowed at index 0, found another at index 3",
+        "The model does not accept system instructions; move them into the first user message",
+    ),
+    ErrorKind.ROLE_ORDER: (
+        "Conversation cannot start with an assistant turn",
+        "Found two user messages without an assistant message between them",
+        "The conversation ends with an assistant message; add a user message",
+    ),
+    ErrorKind.BROKEN_PAIRS: ("Tool message at index 2 has no corresponding assistant tool call",),
+    ErrorKind.PARTS_REFUSED: (
+        "This model only accepts text input; images were provided",
+        "Audio input is not available for this model",
+        "Unsupported content part: file",
+    ),
+    ErrorKind.PARAMETER_REFUSED: (
+        "This model requires temperature to be exactly 1",
+        "Sampling parameters such as temperature are not configurable on reasoning models",
+        "reasoning_effort must be one of: none, high",
+        "stream_options.include_usage is not recognised by this server",
+        "Parallel tool calls cannot be configured: parallel_tool_calls",
+    ),
+    ErrorKind.AUTHENTICATION: ("Invalid bearer token",),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [(kind, text) for kind, texts in SAID.items() for text in texts]
+)
+def test_a_kind_is_told_in_further_words(kind, text):
+    for status in (400, 422):
+        assert from_body({"error": {"message": text}}, status=status).kind is kind
+
+
 @pytest.mark.parametrize("text", [
     "invalid request: message must be at least 1 token long or tool results must be specified.",
     "<400> InternalError.Algo.InvalidParameter: Role must be user or assistant and Content length "
