@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chatapp.llm.error_forms import EFFORT_WORDS, STREAMING
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import ModelConfig
@@ -34,6 +35,8 @@ from chatapp.messages.patterns import lazy_pattern
 DROP, RENAME, API = "drop:", "rename:", "api:"
 """Codes with a name behind them: a parameter that is left out, one that gets another name (as
 `rename:max_tokens:max_completion_tokens`), the wire on which a model is offered."""
+STREAM_ON, STREAM_OFF = "stream:on", "stream:off"
+"""The answer comes in pieces, or in one, whatever was asked for."""
 OUTPUT_LOWERED = "output_lowered:"
 """A shorter answer, with its tokens."""
 SMALLEST_OUTPUT_TOKENS = 16
@@ -50,7 +53,7 @@ _MEANT_AS_NAME = r"(?:['\"`(\[:=]\s?|\b(?:parameter|argument|field|key|property)
 _OTHER_API = {"chat": "responses", "responses": "chat"}
 
 # What a server says that takes no message without a text.
-_NULL = lazy_pattern(r"\bnull\b|\bnone\b|<nil>|\bvalid string\b")
+_NULL = lazy_pattern(r"\bnull\b|\bnone\b|<nil>|\bvalid string\b|\bfield required\b")
 # What servers and frameworks say of a path that they do not have, and of nothing else.
 _NO_PATH = lazy_pattern(
     r"(?:http status )?(?:40[45])?[ :]*(?:page |route |url )?(?:not found|method not allowed)\.?"
@@ -85,6 +88,8 @@ _OF_MODEL = frozenset(
         SYSTEM_AS_USER,
         TEXT_BESIDE_CALLS,
         WITH_THOUGHTS,
+        STREAM_ON,
+        STREAM_OFF,
     }
 )
 
@@ -103,6 +108,8 @@ _TEXTS = {
     "out.",
     TEXTS_ONLY: "The server did not accept the messages' parts; their texts were sent plainly.",
     FLAT: "The server refused the messages; the conversation was sent as one text.",
+    STREAM_ON: "The server answers in pieces only; it was asked for them.",
+    STREAM_OFF: "The server does not answer in pieces; the whole answer was asked for.",
 }
 
 
@@ -117,6 +124,8 @@ _IN_FORCE = {
     WITHOUT_THOUGHTS: "The reasoning of earlier answers is left out.",
     TEXTS_ONLY: "Messages are sent as plain texts.",
     FLAT: "The conversation is sent as one text.",
+    STREAM_ON: "Answers are asked for in pieces.",
+    STREAM_OFF: "Answers are asked for in one piece.",
 }
 
 
@@ -140,6 +149,8 @@ def adaptation_for(
 
     `arguments` are the refused request as it was sent, `done` the codes that were in force for it.
     """
+    if error.kind is ErrorKind.PARAMETER_REFUSED and _is_about_streaming(error):
+        return _the_other_way(request, done)
     if error.kind is ErrorKind.PARAMETER_REFUSED:
         return _without_parameter(error, arguments, done)
     if error.kind is ErrorKind.WRONG_WIRE:
@@ -189,6 +200,16 @@ def _is_no_word(name: str) -> bool:
     return "_" in name or name == "temperature"
 
 
+def _is_about_streaming(error: ModelError) -> bool:
+    return error.param == "stream" or bool(STREAMING.search(error.detail.lower()))
+
+
+def _the_other_way(request: ModelRequest, done: Collection[str]) -> Adaptation | None:
+    """Ask for pieces where one was refused, and the other way round; once."""
+    was_tried = not {STREAM_ON, STREAM_OFF}.isdisjoint(done)
+    return None if was_tried else _told(STREAM_OFF if request.stream else STREAM_ON)
+
+
 def _has_parts(request: ModelRequest) -> bool:
     return any(isinstance(one.get("content"), list) for one in request.messages)
 
@@ -214,7 +235,8 @@ def output_of(code: str) -> int | None:
 
 def _may_be_about_messages(error: ModelError) -> bool:
     """Whether a refusal of unknown meaning may be one of what was said, and not of the key."""
-    return error.kind is not ErrorKind.REJECTED or error.status in (400, 422, 500)
+    says_so = error.status == 200 and "invalid" in f"{error.code} {error.detail}".lower()
+    return error.kind is not ErrorKind.REJECTED or error.status in (400, 422, 500) or says_so
 
 
 def _without_parameter(
@@ -254,6 +276,8 @@ def refused_parameter(error: ModelError, arguments: Mapping[str, Any]) -> str | 
     words = error.detail.lower()
     places = {name: _place(name, words) for name in sent}
     named = [name for name in sent if places[name] >= 0]
+    if not named and EFFORT_WORDS.search(words):
+        return next((name for name in _EFFORT if name in sent), None)
     if not named:
         return next((name for name in sent if name in error.code.lower()), None)
     # "max_tokens is not supported, use max_completion_tokens": the first one is meant.
@@ -302,6 +326,8 @@ def adapted(
     """Return a request with what its model is known to want, and `more` codes."""
     codes = request.adaptations | model.adaptations | frozenset(more)
     api = api_of(codes)
+    if STREAM_ON in codes or STREAM_OFF in codes:
+        request = replace(request, stream=STREAM_ON in codes)
     if api is None or api == request.api:
         return replace(request, adaptations=codes)
     return replace(

@@ -58,10 +58,13 @@ class CallPieces:
             self._by_index[index] = call
         return call
 
-    def finished(self) -> tuple[dict[str, Any], ...]:
-        """Return the calls in OpenAI form; a missing id is made up once, here."""
+    def finished(self, *, is_cut: bool = False) -> tuple[dict[str, Any], ...]:
+        """Return the calls in OpenAI form; a missing id is made up once, here.
+
+        Of an answer that was cut at its length, the call that it was cut in is none.
+        """
         room = MAX_VENDOR_CHARS // max(1, len(self._calls))
-        return tuple(
+        calls = [
             {
                 "id": call["id"] or f"call_{uuid.uuid4().hex[:24]}",
                 "type": "function",
@@ -70,7 +73,8 @@ class CallPieces:
             }
             for call in self._calls
             if call["name"] or call["arguments"]
-        )
+        ]
+        return tuple(whole_calls(calls) if is_cut else calls)
 
     def left_out(self) -> list[str]:
         """Return the names of own fields that were too large to be kept."""
@@ -85,6 +89,12 @@ class CallPieces:
         """Whether the arguments of a call break off."""
         found = (_one_object(call["arguments"]) for call in self._calls)
         return any(not is_json(arguments) for arguments in found if arguments)
+
+
+def whole_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the calls without the last one, where its arguments break off."""
+    is_half = bool(calls) and not is_json(calls[-1]["function"]["arguments"])
+    return calls[:-1] if is_half else calls
 
 
 def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:

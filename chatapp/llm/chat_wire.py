@@ -7,22 +7,35 @@ from typing import Any, cast
 
 from chatapp.llm.adaptations import with_parameters
 from chatapp.llm.answer_ends import AnswerEnd, end_of
+from chatapp.llm.answer_shapes import (
+    REASON_KEYS,
+    calls_of,
+    choices_of,
+    index_of,
+    listed,
+    reason_of,
+    refusal_of,
+    spoken,
+    unwrapped,
+    usage_of,
+)
 from chatapp.llm.call_pieces import CallPieces
-from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import follow, plain, splitter_for
-from chatapp.llm.thoughts import TEXT_FIELDS, content_of, other_parts, split, thoughts_of
+from chatapp.llm.thoughts import content_of, other_parts, split, thoughts_of
 from chatapp.messages.outgoing import TEXTS_ONLY, outgoing
 from chatapp.messages.vendor import (
     ABOUT_KEYS,
     MESSAGE_KEYS,
+    THOUGHT_TEXTS,
     for_server_all,
     merged,
     own_fields,
     server_of,
 )
-from chatapp.messages.wire import WireMessage, is_blank, text_of
+from chatapp.messages.wire import WireMessage, is_blank
 
 # What only the Responses API takes back.
 _NOT_ON_THIS_WIRE = ("reasoning_items",)
@@ -81,10 +94,10 @@ def send(client: Any, arguments: dict[str, Any]) -> Any:
 
 def reply_of(completion: Any) -> Reply:
     """Return the Reply of a finished completion; raise ModelError for a body that is none."""
-    body = plain(completion)
+    body = unwrapped(plain(completion))
     if _is_error(body):
         raise from_body(body, status=200)
-    choices = _choices_of(body)
+    choices = choices_of(body)
     if not choices:
         raise _no_answer(body)
     if not isinstance(choices[0].get("message") or {}, Mapping):
@@ -108,33 +121,9 @@ def _no_answer(body: Mapping[str, Any]) -> ModelError:
     return ModelError(ErrorKind.BAD_ANSWER, detail, status=200)
 
 
-def _choices_of(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in _list(body.get("choices")) if isinstance(one, Mapping)]
-
-
-def _index_of(choice: Mapping[str, Any]) -> int:
-    index = choice.get("index")
-    return index if isinstance(index, int) else 0
-
-
-def _spoken(message: Mapping[str, Any]) -> str:
-    """Return what is said in a recording, or in a piece of one."""
-    audio = message.get("audio")
-    return text_of(audio.get("transcript")) if isinstance(audio, Mapping) else ""
-
-
 def _named(part: Any) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     return f"[{str(kind or 'part').removesuffix('_url')[:40]}]"
-
-
-def _usage(body: dict[str, Any]) -> dict[str, Any] | None:
-    usage = body.get("usage")
-    return usage if isinstance(usage, dict) and usage else None
-
-
-# Where a server says why its answer ended: in the choice, in the message, beside the choices.
-_REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "finishReason")
 
 
 def _is_error(body: Mapping[str, Any]) -> bool:
@@ -153,35 +142,16 @@ def _is_error(body: Mapping[str, Any]) -> bool:
     return is_flat and "choices" not in body
 
 
-def _reason_of(*places: Mapping[str, Any]) -> str:
-    """Return the server's word for the end of an answer; empty where it has none yet."""
-    for key in _REASON_KEYS:
-        for place in places:
-            value = place.get(key)
-            if isinstance(value, str) and value and value.lower() not in ("null", "none"):
-                return value
-    return ""
-
-
 def _failure(reason: str, *places: Mapping[str, Any]) -> ModelError | None:
     """Return the failure of the server that a choice tells of: an error, or the word for one."""
     error = next((place["error"] for place in places if place.get("error")), None)
     if error is not None:
-        failure = from_body({"error": error}, status=200, fallback="The answer broke off.")
-        # Nothing was wrong with the request, or the answer would not have begun.
-        is_vague = failure.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER)
-        return _broken(failure.detail, failure.code) if is_vague else failure
+        broken = {"error": error}
+        return amid_answer(from_body(broken, status=200, fallback="The answer broke off."))
     if end_of(reason) is AnswerEnd.BROKEN:
-        return _broken(f"The server ended its answer with {reason}.", reason)
+        detail = f"The server ended its answer with {reason}."
+        return ModelError(ErrorKind.BROKEN_ANSWER, detail, status=200, code=reason[:100])
     return None
-
-
-def _broken(detail: str, code: str) -> ModelError:
-    return ModelError(ErrorKind.UNAVAILABLE, detail, status=200, code=code[:100])
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
 
 
 def read_stream(
@@ -229,22 +199,23 @@ class _Completion:
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk or inside a choice."""
         if _is_error(body):
-            raise from_body(body, status=200)
-        self._usage = _usage(body) or self._usage
+            error = from_body(body, status=200)
+            raise amid_answer(error) if self._has_begun else error
+        self._usage = usage_of(body) or self._usage
         self._id = self._id or str(body.get("id") or "")
         self._model = self._model or str(body.get("model") or "")
         self._keep_about(body)
-        choices = _choices_of(body)
-        self._was_counted = not choices and (bool(_usage(body)) or self._was_counted)
+        choices = choices_of(body)
+        self._was_counted = not choices and (bool(usage_of(body)) or self._was_counted)
         if choices and self._index is None:
-            self._index = min(map(_index_of, choices))
+            self._index = min(map(index_of, choices))
         for choice in choices:
-            if _index_of(choice) == self._index:
+            if index_of(choice) == self._index:
                 self._has_begun = True
                 self._take_choice(choice, body)
                 break
         if not choices:
-            self.finish_reason = _reason_of(body) or self.finish_reason
+            self.finish_reason = reason_of(body) or self.finish_reason
 
     def _take_choice(self, choice: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         is_whole = "delta" not in choice
@@ -252,10 +223,10 @@ class _Completion:
         # The form before there were messages.
         said = {"content": choice.get("text")} if is_whole else {}
         message: Mapping[str, Any] = given if isinstance(given, Mapping) else said
-        self._take_message(message)
+        self._take_message(message, is_whole=is_whole)
         self._take_calls(message, is_whole=is_whole)
         self._keep_about(choice)
-        reason = _reason_of(choice, message, body)
+        reason = reason_of(choice, message, body)
         failure = _failure(reason, choice, message)
         if failure is not None:
             raise failure
@@ -266,32 +237,33 @@ class _Completion:
             if place.get(name):
                 self._about[name] = merged(self._about.get(name), place[name], name)
 
-    def _take_message(self, message: Mapping[str, Any]) -> None:
+    def _take_message(self, message: Mapping[str, Any], *, is_whole: bool) -> None:
         """Take in what a message, or a piece of one, says and thinks."""
         thoughts, field = thoughts_of(message)
         text, thoughts_beside = content_of(message.get("content"))
-        text = text or _spoken(message)
+        text = text or spoken(message)
+        thoughts += thoughts_beside
+        if is_whole:
+            # Behind its pieces the whole says them once more.
+            text = text.removeprefix("".join(self._text))
+            thoughts = thoughts.removeprefix("".join(self._reasoning))
         self._thoughts_in = self._thoughts_in or field
-        self._think(thoughts + thoughts_beside)
+        self._think(thoughts)
         if others := other_parts(message.get("content")):
             self._about["parts"] = merged(self._about.get("parts"), others)
         if text:
             self._text.append(text)
             self._splitter.feed(text)
-        self._refusal += text_of(message.get("refusal"))
-        known = (*MESSAGE_KEYS, field, "error", *_REASON_KEYS)
+        self._refusal += refusal_of(message)
+        known = (*MESSAGE_KEYS, field, "error", *REASON_KEYS)
         for name, value in own_fields(message, known).items():
             # The same thoughts once more, as a text, are kept as such.
-            if not (isinstance(value, str) and name in TEXT_FIELDS):
+            if not (isinstance(value, str) and name in THOUGHT_TEXTS):
                 self._fields[name] = merged(self._fields.get(name), value, name)
 
     def _take_calls(self, message: Mapping[str, Any], *, is_whole: bool) -> None:
-        calls = _list(message.get("tool_calls"))
-        called = message.get("function_call")
-        if not calls and isinstance(called, Mapping) and called:
-            calls = [{"index": 0, "function": called}]  # the form before there were tools
-        for place, piece in enumerate(calls):
-            self._call({**piece, "index": place} if is_whole else piece)
+        for place, piece in enumerate(calls_of(message)):
+            self._call({**piece, "index": place} if is_whole else dict(piece))
 
     def _think(self, text: str) -> None:
         if text:
@@ -314,7 +286,7 @@ class _Completion:
         """Tell what was held back of the text, and what an answer without words is made of."""
         self._splitter.finish()
         if is_blank(self._splitter.text) and not self._calls.finished():
-            parts = [*_list(self._fields.get("images")), *_list(self._about.get("parts"))]
+            parts = [*listed(self._fields.get("images")), *listed(self._about.get("parts"))]
             if named := "\n".join(map(_named, parts)):
                 self._text.append(named)
                 self._on_event("delta", {"text": named})
@@ -325,7 +297,7 @@ class _Completion:
         told = "".join(self._reasoning)
         return Reply(
             text=None if is_blank(text) else text,
-            tool_calls=self._calls.finished(),
+            tool_calls=self._calls.finished(is_cut=end_of(finish_reason) is AnswerEnd.CUT),
             reasoning="\n\n".join(part for part in (told, thoughts) if part),
             refusal=self._refusal,
             finish_reason=finish_reason,

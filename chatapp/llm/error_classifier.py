@@ -40,7 +40,7 @@ PER_TIME_TOKENS = any_of(r"\btp[md]\b", r"tokens? per")
 QUOTA_NAMES = any_of(
     r"insufficient_?(?:quota|balance|credit|fund)", r"billing", r"payment_required",
     r"exceeded_?budget|^budget_?exceeded$", r"allocation_?quota", r"free_?tier_?only",
-    r"^arrearage$",
+    r"^arrearage$", r"account_?overdue",
 )  # fmt: skip
 # One of money: what a model may think, or a request may hold, has a budget as well.
 _BUDGET = "".join(
@@ -71,7 +71,8 @@ AUTHENTICATION_NAMES = any_of(
 )
 AUTHENTICATION_WORDS = any_of(
     r"\bapi[ _-]?key\b.{0,40}\b(?:not valid|invalid|incorrect|expired|missing|required)\b",
-    r"\b(?:incorrect|invalid|missing|expired|wrong) (?:api[ _-]?key|access token|credentials)\b",
+    r"\b(?:incorrect|invalid|missing|expired|wrong) "
+    r"(?:api[ _-]?key|(?:access|bearer) token|credentials)\b",
     r"\binvalid token\b(?! (?:in|at|near)\b| ?['\"<{\[])",
     r"\bunauthori[sz]ed\b",
     r"无效的(?:令牌|密钥)|(?:令牌|密钥).{0,6}(?:无效|过期)",
@@ -134,6 +135,7 @@ PAIR_WORDS = any_of(
     r"\btool role\b.{0,40}\bno previous",
     r"toolresult.{0,60}exceeds.{0,40}tooluse",
     r"unexpected role 'tool'",
+    r"\btool_(?:use|call)_id: |\btool message\b.{0,40}\bno (?:corresponding|matching|preceding)\b",
     r"unexpected tool call id",
     r"number of function (?:response|call)",
     r"\btool_(?:use|call|result)s?\b.{0,60}\b(?:single|multiple|duplicated?|more than one)\b",
@@ -144,7 +146,8 @@ PAIR_WORDS = any_of(
 PARTS_WORDS = any_of(
     r"invalid.{0,40}\b(?:in|out)put_(?:text|image|file)\b",
     r"\binput_text\b.{0,40}(?:invalid|not supported|unsupported|unknown)",
-    r"(?:invalid|unknown|unsupported|unrecognized) (?:content|part)(?: part)? type",
+    r"(?:invalid|unknown|unsupported|unrecognized) (?:message )?(?:content|part)(?: part)? type",
+    r"expected '?content'? to be",
     r"content(?: part)? type.{0,60}(?:not supported|unsupported|invalid|unknown)",
     r"unknown variant (?:image_url|input_text|output_text|input_image|text), expected",
     r"\bcontent\b.{0,40}(?:must|should) be (?:an? |of type )?(?:valid )?['\"]?string",
@@ -155,7 +158,8 @@ PARTS_WORDS = any_of(
     r"invalid type: (?:sequence|map), expected a string",
     r"content: invalid type: sequence",
     # Nothing beside calls: servers that want a text there.
-    r"\bcontent\b.{0,40}(?:\bnull\b|\bnone\b|<nil>)",
+    r"\bcontent\b.{0,80}(?:\bnull\b|\bnone\b|<nil>)",
+    r"\bmessages?[\[.]\d+\]?(?:\.\w{1,20})?\.content\b.{0,40}\bfield required\b",
 )
 
 OUTPUT_LIMIT_WORDS = any_of(
@@ -217,6 +221,7 @@ PASSING_WORDS = any_of(
     r"\boverloaded\b",
     r"\bmax(?:imum)? concurrency\b",
     r"\bdegraded\b",
+    r"\bmodel (?:has |was )?(?:crashed|unloaded|reloaded)\b|\bloading model\b",
     r"\bsocket hang up\b|\beconn\w+|\bfetch failed\b|\bnetwork error\b",
     r"\bconnection (?:reset|refused|closed|aborted|timed out)\b",
     r"\binternal (?:network|server) (?:failure|error)\b",
@@ -419,7 +424,7 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.QUOTA, _speaks_of_quota),
     (ErrorKind.AUTHENTICATION, lambda said: said.status in (401, 403)),
     (ErrorKind.AUTHENTICATION, _named(AUTHENTICATION_NAMES)),
-    (ErrorKind.UNAVAILABLE, _is_spoiled),
+    (ErrorKind.BROKEN_ANSWER, _is_spoiled),
     (ErrorKind.STATE_LOST, _has_lost_state),
     (ErrorKind.TOO_MANY_MESSAGES, _has_too_many_messages),
     (ErrorKind.MESSAGE_TOO_LONG, _has_too_long_message),

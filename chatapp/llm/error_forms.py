@@ -14,12 +14,13 @@ from chatapp.llm.error_overflow import any_of
 from chatapp.llm.error_parsing import Said
 from chatapp.messages.patterns import lazy_pattern
 
-_STATUSES = (None, 200, 400, 404, 405, 409, 415, 422, 500, 501)
+_STATUSES = (None, 200, 400, 404, 405, 409, 415, 422, 424, 500, 501)
 # What a server that renders a chat template says when the template refuses the messages.
 TEMPLATE = any_of(
     r"\bjinja\b", r"raise_exception", r"template ?error", r"undefinederror",
     r"chat[ _]template", r"apply_chat_template", r"failed to (?:apply|render|parse) "
     r".{0,20}template", r"\{%-? ", r"\bat row \d+, column \d+",
+    r"\b(?:dict|list|str) object'? has no (?:attribute|element)\b",
 )  # fmt: skip
 ROLE_ORDER = any_of(
     r"\broles?\b.{0,40}\balternat",
@@ -42,6 +43,15 @@ ROLE_ORDER = any_of(
     r"\bcontinue from message role\b",
     r"\bassistant messages at the end\b",
     r"please ensure that .{0,40}(?:user|function).{0,40}turn",
+    r"\b(?:cannot|can't|(?:must|may|should) not) (?:start|begin|end) with\b.{0,20}"
+    r"\b(?:user|assistant|model|tool)\b",
+    r"\b(?:starts|begins|ends) with an? (?:user|assistant|model|tool)\b",
+    r"\b(?:two|several|multiple|more than one) (?:user|assistant|model) (?:message|turn)s?\b",
+    # By their places in the list.
+    r"\blength of (?:the )?messages\b.{0,30}\b(?:odd|even)\b",
+    r"\brole of (?:the )?message\b.{0,20}\b(?:odd|even)\b",
+    r"\brole sequence\b",
+    r"\bexpected '?\"?(?:user|assistant)\b.{0,6}\b(?:got|found|received)\b",
 )
 SYSTEM_ORDER = any_of(
     r"\bsystem (?:message|role|prompt)s?\b.{0,60}\b(?:beginning|first|start|only|once|"
@@ -51,10 +61,12 @@ SYSTEM_ORDER = any_of(
     r"(?:enabled|supported|allowed|accepted)\b",
     r"(?:\bnot|n't) (?:support|accept|allow)\w*.{0,20}\b'?\"?(?:system|developer)\b",
     r"\bno (?:system|developer) (?:message|role|prompt)s?\b",
-    r"\b(?:only|more than) one system\b",
+    r"\b(?:only|more than|just) one system\b|\ba single system (?:message|prompt)\b",
     r"\bmultiple system\b",
     r"unexpected role '?\"?system\b",
     r"\bunknown variant '?(?:system|developer)\b",
+    r"\broles are (?:supported|allowed|accepted)\b.{0,20}\bsystem\b",
+    r"\bvalid role: user, model\b",
 )
 ARGUMENTS = any_of(
     r"\barguments\b.{0,60}\b(?:json|parse|object|dict|valid|decode|string)",
@@ -70,11 +82,11 @@ ARGUMENTS = any_of(
     r"json\.exception\.parse_error",
     r"\bextra data: line \d",
     r"looks like object, but",
-    r"\bfunction_call\W{1,4}args\b",
+    r"\bfunction_call\W{1,4}args\b|\bfunction_response\W{1,4}response\b",
 )
 IDS = any_of(
     r"\btool[ _-]?(?:call|use)[ _-]?ids?\b.{0,80}\b(?:must|should|length|long|pattern|"
-    r"match|characters?|a-z|format)",
+    r"match|characters?|a-z|format|has to be|have to be)",
     r"\b(?:tool_calls?|tool_use|call)\W.{0,12}\bid\b.{0,80}\b(?:long|length|pattern|"
     r"match|characters?|format|invalid)",
     r"\bid\b.{0,30}\b(?:must|should) be a-z",
@@ -94,6 +106,9 @@ TOOLS = any_of(
     r"\b(?:tools?|tool[ _](?:use|calls?|calling|choice)|function[ _]call\w*)\b.{0,30}\b"
     r"(?:not (?:supported|enabled|available|allowed)|unsupported)",
     r"toolconfig",
+    r"\bunsupported param\w*:? '?tools\b",
+    r"\b(?:invalid|unsupported|unknown|unexpected) (?:value|role|variant):? "
+    r"'?\"?(?:roleenum\.)?tool\b",
     r"\bsingle tool[- ]calls?\b",
     r"\btool choice requires\b|\btools? param\w* requires\b",
     r"\bno endpoints?\b.{0,40}\btool use\b",
@@ -116,6 +131,10 @@ THOUGHTS = any_of(
     r"\b(?:thinking|reasoning|analysis)\b.{0,30}\bin (?:an? |the )?assistant (?:message|turn)\b",
     r"\breasoning\W{1,3}is (?:unsupported|not (?:supported|permitted|allowed))",
     r"\bthoughts?\b.{0,40}\bmust be passed back",
+    # A field of a message that is not one of ours: what another server gave.
+    r"\bmessages?[\[.]\d+[\w.\[\]]{0,80}\W{1,4}extra (?:inputs|fields) (?:are )?"
+    r"not (?:permitted|allowed)\b",
+    r"\bextra (?:inputs|fields) (?:are )?not (?:permitted|allowed)\b.{0,20}\bmessages?[\[.]\d",
 )
 EXPECTED_THOUGHTS = lazy_pattern(r"\bexpected \W?(?:redacted_)?thinking\b")
 PARTS = any_of(
@@ -129,6 +148,9 @@ PARTS = any_of(
     r"\b(?:image|audio|video|file)\b.{0,40}\bonly (?:allowed|supported)\b",
     r"\bat most 0 (?:image|audio|video)",
     r"\bnot a (?:multi-?modal|vision)\b|\btext[- ]only model\b",
+    r"\bonly (?:accepts?|supports?|takes?|allows?) text\b(?!/)",
+    r"\b(?:images?|audio|video|files?)(?: inputs?)? (?:is|are) not available\b",
+    r"\b(?:unsupported|unknown|invalid) content part\b",
     # One that cannot be used, or of which there is too much.
     r"\b(?:unsupported|invalid|corrupt\w*|unreadable|malformed) (?:image|audio|video|media|pdf)\b",
     r"\b(?:not|unable to|failed to|cannot) (?:process|download|fetch|decode|read|open)\b.{0,20}"
@@ -165,8 +187,26 @@ PARAMETER_WORDS = any_of(
     rf"{_NAMED}\W.{{0,20}}(?:不支持|非法|错误|無効|不正)|(?:不支持|非法|有误|错误|無効).{{0,20}}{_NAMED}",
     rf"(?:\bnot|n't) (?:support|permit|allow|accept)\w*.{{0,80}}{_NAMED}",
     rf"\binstead of\b.{{0,20}}{_NAMED}",
+    rf"{_NAMED}.{{0,60}}\b(?:not (?:recogni[sz]ed|configurable)|must be one of|"
+    rf"cannot be (?:set|changed))",
+    rf"\brequires? {_NAMED}|\bcannot be configured\b.{{0,20}}{_NAMED}",
     rf"\b(?:unsupported|unknown|unrecogni[sz]ed|unexpected|invalid|extra|additional|deprecated)\b"
     rf".{{0,80}}{_NAMED}",
+)
+# How the answer is sent; `stream` is a word of many sentences, and a part of `stream_options`.
+STREAMING = any_of(
+    r"\bnon-?streaming\b",
+    r"\bonly supports? (?:the )?stream",
+    r"\bstreaming is (?:required|mandatory)\b",
+    r"\bstream\b.{0,12}\b(?:must|should|has to|needs to) be (?:set to )?(?:enabled|true|false)\b",
+    r"\bto stream this model\b",
+    r"\bunsupported value: 'stream'",
+    r"\b(?:stream|streaming|stream=true)\b.{0,20}\bnot (?:supported|allowed|available|enabled)\b",
+    r"(?:\bnot|n't) support\w*.{0,12}\bstream(?:ing|s|=true)?\b",
+)
+# A parameter that makes a model think, under names that nobody sent.
+EFFORT_WORDS = lazy_pattern(
+    r"(?<![\w.\]'])(?:reasoning|thinking)(?:\.\w{1,20})?: extra inputs are not permitted"
 )
 # A place in what was said, or in the tools: no parameter of its own.
 CONVERSATION_PLACE = lazy_pattern(
@@ -194,7 +234,7 @@ def _worded(pattern: re.Pattern[str]) -> Callable[[Said], bool]:
 
 
 def _is_about_a_parameter(said: Said) -> bool:
-    if PARAMETER_WORDS.search(said.words):
+    if any(one.search(said.words) for one in (PARAMETER_WORDS, STREAMING, EFFORT_WORDS)):
         return True
     if not any(PARAMETER_CODES.search(name) for name in said.names):
         return False

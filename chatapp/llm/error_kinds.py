@@ -16,6 +16,8 @@ class ErrorKind(enum.Enum):
     RATE_LIMITED = "rate_limited"
     UNAVAILABLE = "unavailable"
     TIMEOUT = "timeout"
+    # The server works, and this one answer came to nothing: another one may do.
+    BROKEN_ANSWER = "broken_answer"
     OUTPUT_LIMIT = "output_limit"
     TOO_MANY_MESSAGES = "too_many_messages"
     MESSAGE_TOO_LONG = "message_too_long"
@@ -61,6 +63,7 @@ REACTIONS: Mapping[ErrorKind, Reaction] = MappingProxyType(
         ErrorKind.RATE_LIMITED: Reaction.WAIT,
         ErrorKind.UNAVAILABLE: Reaction.WAIT,
         ErrorKind.TIMEOUT: Reaction.WAIT,
+        ErrorKind.BROKEN_ANSWER: Reaction.WAIT,
         ErrorKind.OUTPUT_LIMIT: Reaction.LOWER_OUTPUT,
         ErrorKind.MESSAGE_TOO_LONG: Reaction.CUT_MESSAGE,
         ErrorKind.BODY_TOO_LARGE: Reaction.DROP_IMAGES,
@@ -94,6 +97,10 @@ SENTENCES: Mapping[ErrorKind, str] = MappingProxyType(
             "The model server cannot be reached or is overloaded. Try again later."
         ),
         ErrorKind.TIMEOUT: "The model server did not answer in time. Try again later.",
+        ErrorKind.BROKEN_ANSWER: (
+            "The model's answer broke off, or was one that its own server could not use, so it "
+            "does not count. Try again, or use another model."
+        ),
         ErrorKind.OUTPUT_LIMIT: (
             "The model cannot write answers of the length that was asked for. Set "
             "OPENAI_MAX_OUTPUT to what the model allows."

@@ -17,10 +17,14 @@ MAX_CHARS = 20_000
 _MAX_DEPTH = 6
 _MAX_ENTRIES = 20
 
-_NAME_KEYS = ("code", "type", "status", "error_type", "__type", "reason")
+_NAME_KEYS = (
+    "code", "type", "status", "error_type", "__type", "reason", "statusCode", "status_code",
+    "blockReason",
+)  # fmt: skip
 _TEXT_KEYS = ("message", "Message", "msg", "detail", "error_description", "raw", "status_msg")
 _NESTED_KEYS = (
     "error", "errors", "innererror", "inner_error", "metadata", "details", "base_resp",
+    "promptFeedback",
 )  # fmt: skip
 _ERROR_KEYS = frozenset({*_NAME_KEYS, *_TEXT_KEYS, *_NESTED_KEYS})
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
@@ -33,7 +37,8 @@ _TAG = lazy_pattern(r"<(?:style|script)\b.*?</(?:style|script)>|<[^>]*>", re.DOT
 _LEADING_STATUS = lazy_pattern(r"(?:error code:? ?|http(?:/\S+)? ?)?([45]\d\d)\b", re.IGNORECASE)
 # Pydantic's way of quoting the request, as a text and in a dump that is cut off.
 _QUOTED_INPUT = lazy_pattern(
-    r"\binput_value=.*?(?=, input_type=|$)|['\"](?:input|ctx|body)['\"]\s*:.*", re.DOTALL
+    r"\binput_value=.*?(?=, input_type=|$)|['\"](?:input|ctx|body)['\"]\s*:.*|, value: ['\"].*",
+    re.DOTALL,
 )
 _DURATION = lazy_pattern(
     r"\b(?:try again|retry|wait)(?:ing)?(?: in| after| for)? "

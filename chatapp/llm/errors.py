@@ -21,6 +21,7 @@ __all__ = [
     "ErrorKind",
     "ModelError",
     "Reaction",
+    "amid_answer",
     "classify",
     "exceeds_window",
     "from_body",
@@ -117,6 +118,17 @@ def from_body(
         message_index=numbers.message_index,
         param=said.param,
     )
+
+
+def amid_answer(error: ModelError) -> ModelError:
+    """Return what an error means that came in the middle of an answer.
+
+    Nothing was wrong with the request, or the answer would not have begun: one that does not say
+    what else it is tells of a broken answer.
+    """
+    if error.kind not in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER):
+        return error
+    return ModelError(ErrorKind.BROKEN_ANSWER, error.detail, status=error.status, code=error.code)
 
 
 def silent_overflow(reply: Reply, window: int) -> ModelError | None:

@@ -25,6 +25,7 @@ from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import pieces_of
 from chatapp.llm.usage import read_usage
 from chatapp.llm.wires import wire_of
+from chatapp.messages.patterns import lazy_pattern
 
 MAX_ATTEMPTS = 4
 FIRST_WAIT_SECONDS = 0.5
@@ -32,6 +33,10 @@ LONGEST_WAIT_SECONDS = 20.0
 # A server may ask for longer, up to the time of the turn; without one, this is the end of patience.
 LONGEST_ASKED_WAIT_SECONDS = 60.0
 CANCEL_CHECK_SECONDS = 0.5
+_CUT = lazy_pattern(
+    r"could not finish the message because|\bmodel output limit was reached"
+    r"|\b(?:try again|retry) with (?:a )?(?:higher|larger) max_\w{0,12}tokens"
+)
 _BACKEND = "chatapp.llm.openai_client.OpenAIModel"
 
 
@@ -74,6 +79,9 @@ class OpenAIModel:
                 return reply
             except Exception as error:
                 failure = as_model_error(error)
+                if _CUT.search(failure.detail.lower()):
+                    # Some servers call an answer of which nothing was left for its text an error.
+                    return Reply(finish_reason="length")
                 if line.is_cut:  # whatever the SDK makes of a connection that was cut
                     late = ModelError(ErrorKind.TIMEOUT, "The answer took longer than it may.")
                     late.partial = failure.partial
@@ -98,7 +106,9 @@ class OpenAIModel:
                 if _comes_in_pieces(answer.response):
                     return read(pieces_of(answer.response.iter_bytes()))
                 # The server took no notice of `stream`: an error, or the answer in one piece.
-                return wire.reply_of(json.loads(answer.response.read()))
+                body = json.loads(answer.response.read())
+                pieces = body if isinstance(body, list) else []
+                return read(_pieces_in(pieces)) if pieces else wire.reply_of(body)
         except json.JSONDecodeError as error:
             # Or it calls pieces by the name of a whole.
             if pieces := _pieces_in(error.doc):
@@ -107,6 +117,8 @@ class OpenAIModel:
 
 
 def _pieces_in(answer: Any) -> list[dict[str, Any]]:
+    if isinstance(answer, list):
+        return [one for one in answer if isinstance(one, dict)]
     return list(pieces_of([answer.encode()])) if isinstance(answer, str) else []
 
 
@@ -224,6 +236,8 @@ def as_model_error(error: Exception) -> ModelError:
         )
     if isinstance(error, openai.APIResponseValidationError):
         return ModelError(ErrorKind.BAD_ANSWER, str(error))
+    if _broke_off(error):
+        return ModelError(ErrorKind.BROKEN_ANSWER, str(error.__cause__))
     if isinstance(error, openai.APIConnectionError):
         return ModelError(ErrorKind.UNAVAILABLE, str(error))
     if isinstance(error, openai.APIError):
@@ -231,6 +245,11 @@ def as_model_error(error: Exception) -> ModelError:
     if isinstance(error, ValueError | TypeError | LookupError | AttributeError):
         return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
     return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
+
+
+def _broke_off(error: Exception) -> bool:
+    """Whether a connection was lost in the middle of an answer: the server was reached."""
+    return "without sending complete message body" in str(error.__cause__ or "")
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from chatapp.llm.answer_shapes import listed
+from chatapp.llm.call_pieces import whole_calls
 from chatapp.llm.requests import OnEvent
 from chatapp.llm.streams import splitter_for
 from chatapp.messages.vendor import fitting, own_fields
@@ -96,6 +98,10 @@ class Output:
             found = self._find(_MESSAGE, event, "done")
             if not found.text:
                 self._say(found, text_of(event.get("text")))
+        elif kind == "response.content_part.done" and isinstance(event.get("part"), Mapping):
+            found = self._find(_MESSAGE, event, "done")
+            if not found.text:
+                self._say(found, text_of([event["part"]]))
         elif kind == "response.refusal.delta":
             self._find(_MESSAGE, event, "piece").refusal += text_of(event.get("delta"))
         elif kind == "response.refusal.done":
@@ -152,7 +158,7 @@ class Output:
         """Take the finished response's list of items in: what had not come in pieces is added."""
         self._others = []
         counted = dict.fromkeys(_KINDS, 0)
-        for item in output if isinstance(output, list) else ():
+        for item in listed(output):
             kind = item.get("type") if isinstance(item, Mapping) else None
             if kind not in counted:
                 self._others += [dict(item)] if isinstance(item, Mapping) else []
@@ -236,6 +242,11 @@ class Output:
             item.digest += _BETWEEN_ITEMS
 
     @property
+    def has_begun(self) -> bool:
+        """Whether anything of an answer has come."""
+        return bool(self._items)
+
+    @property
     def text(self) -> str:
         """The text of the answer; several messages are parted by an empty line."""
         texts = [item.text for item in self._items if item.kind == _MESSAGE and item.text]
@@ -273,12 +284,15 @@ class Output:
         }
         return {name: value for name, value in (found | {"items": self._others}).items() if value}
 
-    def tool_calls(self) -> tuple[dict[str, Any], ...]:
-        """Return the calls in chat form; an id that never came is made up once, here."""
+    def tool_calls(self, *, is_cut: bool = False) -> tuple[dict[str, Any], ...]:
+        """Return the calls in chat form; an id that never came is made up once, here.
+
+        Of an answer that was cut at its length, the call that it was cut in is none.
+        """
         calls = [item for item in self._items if item.kind == _CALL]
         for call in calls:
             call.call_id = call.call_id or call.item_id or f"call_{uuid.uuid4().hex[:24]}"
-        return tuple(
+        told = [
             {
                 "id": call.call_id,
                 "type": "function",
@@ -287,7 +301,8 @@ class Output:
             }
             for call in calls
             if call.name or call.text
-        )
+        ]
+        return tuple(whole_calls(told) if is_cut else told)
 
 
 def _parts(content: Any) -> list[Mapping[str, Any]]:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from chatapp.llm.adaptations import with_parameters
-from chatapp.llm.errors import ErrorKind, ModelError, from_body
+from chatapp.llm.answer_ends import AnswerEnd, end_of
+from chatapp.llm.answer_shapes import listed
+from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.responses_output import Output
@@ -35,6 +37,7 @@ MIN_OUTPUT_TOKENS = 16
 _ENDS = ("response.completed", "response.incomplete", "response.done")
 _CUT_SHORT = {"max_output_tokens": "length", "max_tokens": "length"}
 _FAILED = ("failed", "cancelled")
+_UNDER_WAY = ("in_progress", "queued")
 
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
@@ -104,7 +107,7 @@ def reply_of(response: Any) -> Reply:
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
-    if not isinstance(body.get("output"), list):
+    if not listed(body.get("output")) and body.get("output") != []:
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no output.", status=200)
     return answer.reply(answer.finish_reason)
 
@@ -144,11 +147,13 @@ class _Answer:
         kind = str(body.get("type") or "")
         response = body.get("response")
         if kind == "error" or body.get("error"):
-            raise _error(body.get("error") or body)
+            error = _error(body.get("error") or body)
+            raise amid_answer(error) if self._output.has_begun else error
         if isinstance(response, Mapping):
             self._take_head(response)
         if kind == "response.failed":
-            raise _error(response.get("error") if isinstance(response, Mapping) else None)
+            told = response.get("error") if isinstance(response, Mapping) else None
+            raise amid_answer(_error(told))
         if kind in _ENDS:
             self.settle({"status": kind.partition(".")[2], **(response or {})})
         else:
@@ -164,8 +169,13 @@ class _Answer:
         self._take_head(response)
         status = response.get("status")
         self._output.settle(response.get("output"))
+        if not self._output.has_begun and isinstance(response.get("output_text"), str):
+            self._output.take("response.output_text.done", {"text": response["output_text"]})
         if response.get("error") or status in _FAILED:
-            raise _error(response.get("error"))
+            raise amid_answer(_error(response.get("error")))
+        if status in _UNDER_WAY:
+            detail = f"The response is {status}, so it is not whole."
+            raise ModelError(ErrorKind.BROKEN_ANSWER, detail, status=200)
         if status == "incomplete":
             reason = str((response.get("incomplete_details") or {}).get("reason") or "length")
             self.finish_reason = _CUT_SHORT.get(reason, reason)
@@ -182,7 +192,7 @@ class _Answer:
         told = self._output.reasoning
         return Reply(
             text=None if is_blank(text) else text,
-            tool_calls=self._output.tool_calls(),
+            tool_calls=self._output.tool_calls(is_cut=end_of(finish_reason) is AnswerEnd.CUT),
             reasoning="\n\n".join(part for part in (told, thoughts) if part),
             refusal=self._output.refusal,
             finish_reason=finish_reason,

@@ -59,8 +59,10 @@ def follow(
     `as_model_error` reads the exceptions of whatever the pieces come through. A failure half-way
     raises ModelError with `partial`: the Reply as far as it had come.
     """
+    has_begun = False
     try:
         for piece in pieces:
+            has_begun = True
             if piece is DONE:
                 answer.told_end = True
                 break
@@ -72,7 +74,7 @@ def follow(
             if request.deadline is not None and time.monotonic() > request.deadline:
                 raise ModelError(ErrorKind.TIMEOUT, "The answer took longer than a turn may.")
         if not answer.ended:
-            raise ModelError(ErrorKind.UNAVAILABLE, "The stream ended without an answer's end.")
+            raise ModelError(ErrorKind.BROKEN_ANSWER, "The stream ended without an answer's end.")
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
@@ -80,6 +82,9 @@ def follow(
         # A connection that breaks behind the end of an answer takes nothing of it away.
         if not answer.finish_reason:
             failure = as_model_error(error)
+            if has_begun and failure.kind is ErrorKind.UNAVAILABLE and failure.status is None:
+                # The server was reached; its connection was lost in the middle of the answer.
+                failure = ModelError(ErrorKind.BROKEN_ANSWER, failure.detail)
             failure.partial = answer.reply("interrupted")
             raise failure from error
     answer.finish()
@@ -108,11 +113,11 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
             data = b"\n".join((data, line[5:])) if data else line[5:].lstrip()
         elif line.startswith(b"event:"):
             name = line[6:].strip().decode("utf-8", "replace")
-        elif line.startswith(b"{") and not data:
+        elif line.startswith((b"{", b"[")) and not data:
             yield from _bare(line)
         elif not line:
             yield from _piece(name, data)
-            if data.startswith(b"[DONE]"):
+            if _says_done(name, data):
                 return
             name, data = "", b""
     # The last one may lack the empty line behind it; half of one is nothing.
@@ -123,15 +128,21 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def _piece(name: str, data: bytes) -> Iterator[dict[str, Any]]:
-    if data.startswith(b"[DONE]"):
+    if _says_done(name, data):
         yield DONE
     elif name == "error":
         body = _error(data.decode("utf-8", "replace"))
         yield body if body.get("error") else {"error": body}
     elif data.strip():
         body = json.loads(data.decode("utf-8", "replace"))
-        if isinstance(body, dict):
-            yield body
+        for one in body if isinstance(body, list) else [body]:
+            if isinstance(one, dict):
+                # Some say in the event's name alone what it is.
+                yield {"type": name, **one} if name.startswith("response.") else one
+
+
+def _says_done(name: str, data: bytes) -> bool:
+    return data[:6].upper() == b"[DONE]" or (name == "done" and data.strip() in (b"", b"{}"))
 
 
 def _bare(line: bytes) -> Iterator[dict[str, Any]]:

@@ -6,11 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-# Fields of a message that hold thoughts as a text; the first that holds some counts, because
-# servers repeat the same thoughts in several.
-TEXT_FIELDS = ("reasoning_content", "reasoning", "thinking")
-# Those that hold them as a list of parts.
-PART_FIELDS = ("reasoning_details", "thinking_blocks")
+from chatapp.messages.vendor import THOUGHT_PARTS, THOUGHT_TEXTS
+
 _PART_KINDS = ("thinking", "reasoning", "thought", "redacted_thinking")
 _TEXT_KEYS = ("text", "thinking", "content", "summary", "reasoning")
 # Parts inside of parts inside of parts: deeper hides no text.
@@ -81,11 +78,11 @@ def thoughts_of(message: Mapping[str, Any]) -> tuple[str, str]:
 
     The name is empty where they came as an object or in parts: as such they are kept whole.
     """
-    for name in TEXT_FIELDS:
+    for name in THOUGHT_TEXTS:
         value = message.get(name)
         if isinstance(value, str) and value:
             return value, name
-    for name in (*TEXT_FIELDS, *PART_FIELDS):
+    for name in (*THOUGHT_TEXTS, *THOUGHT_PARTS):
         if text := _told(message.get(name)):
             return text, ""
     return "", ""
@@ -93,6 +90,9 @@ def thoughts_of(message: Mapping[str, Any]) -> tuple[str, str]:
 
 def content_of(content: Any) -> tuple[str, str]:
     """Return the text of an answer's content, and the thoughts that are among its parts."""
+    if isinstance(content, Mapping):
+        # One part alone; some put the texts of several into an object.
+        content = content.get("parts", [content])
     if not isinstance(content, list):
         return (content if isinstance(content, str) else ""), ""
     said, thought = [], []
@@ -101,9 +101,16 @@ def content_of(content: Any) -> tuple[str, str]:
             said.append(part if isinstance(part, str) else "")
         elif part.get("type") in _PART_KINDS or part.get("thought") is True:
             thought.append(_told(part))
-        elif isinstance(part.get("text"), str):
-            said.append(part["text"])
+        else:
+            said.append(_text_in(part))
     return "".join(said), "".join(thought)
+
+
+def _text_in(part: Mapping[str, Any]) -> str:
+    """Return the text of a part: as a text, or in an object that has it as its value."""
+    text = part.get("text")
+    text = text.get("value") if isinstance(text, Mapping) else text
+    return text if isinstance(text, str) else ""
 
 
 def other_parts(content: Any) -> list[Mapping[str, Any]]:
@@ -112,8 +119,8 @@ def other_parts(content: Any) -> list[Mapping[str, Any]]:
         part
         for part in (content if isinstance(content, list) else [])
         if isinstance(part, Mapping)
-        and part.get("type") not in _PART_KINDS
-        and not isinstance(part.get("text"), str)
+        and part.get("type") not in (*_PART_KINDS, "refusal", "tool_use")
+        and not isinstance(part.get("text"), str | Mapping)
     ]
 
 

@@ -17,20 +17,29 @@ LARGEST_TOKENS = 20_000_000
 MAX_ITERATIONS = 100
 MAX_NOTES = 20
 MAX_NOTE_CHARS = 200
+# fmt: off
 _COUNTS = {
-    "prompt_tokens": ("prompt_tokens", "input_tokens", "prompt_token_count"),
-    "completion_tokens": ("completion_tokens", "output_tokens", "candidates_token_count"),
-    "total_tokens": ("total_tokens", "total_token_count"),
+    "prompt_tokens": (
+        "prompt_tokens", "input_tokens", "prompt_token_count", "promptTokens", "inputTokens",
+        "promptTokenCount",
+    ),
+    "completion_tokens": (
+        "completion_tokens", "output_tokens", "candidates_token_count", "completionTokens",
+        "outputTokens", "candidatesTokenCount",
+    ),
+    "total_tokens": ("total_tokens", "total_token_count", "totalTokens", "totalTokenCount"),
 }
+# fmt: on
 _DETAILS = {
     "prompt_tokens_details": ("prompt_tokens_details", "input_tokens_details"),
     "completion_tokens_details": ("completion_tokens_details", "output_tokens_details"),
 }
 # Names of cached tokens beside the details; they are a part of the prompt's.
-_CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+_CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens",
+           "cachedContentTokenCount")  # fmt: skip
 # Servers with these names leave them out of the prompt's.
 _BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
-_REASONING = ("reasoning_tokens", "thoughts_token_count")
+_REASONING = ("reasoning_tokens", "thoughts_token_count", "thoughtsTokenCount")
 _READ = frozenset(name for names in (*_COUNTS.values(), *_DETAILS.values()) for name in names) | {
     "iterations"
 }

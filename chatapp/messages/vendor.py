@@ -47,9 +47,15 @@ ABOUT_KEYS = (
 )
 IMPORTED = "an imported file"
 """Stands for the server of what a file brought: nobody takes it back."""
-_THOUGHTS = frozenset(
-    {"reasoning", "reasoning_content", "reasoning_details", "thinking", "thinking_blocks"}
-)
+# Fields of a message that hold thoughts as a text; the first that holds some counts, because
+# servers repeat the same thoughts in several.
+THOUGHT_TEXTS = (
+    "reasoning_content", "reasoning", "thinking", "reasoning_text", "thinking_content",
+    "thinking_text", "reasoningContent", "reasoning_summary", "thoughts", "thought",
+)  # fmt: skip
+# Those that hold them as a list of parts.
+THOUGHT_PARTS = ("reasoning_details", "thinking_blocks")
+_THOUGHTS = frozenset({*THOUGHT_TEXTS, *THOUGHT_PARTS})
 _SIGNED = re.compile(r"signature|encrypted|redacted", re.IGNORECASE)
 # Pieces of these grow; of all others the newest counts.
 _GROWING = frozenset({"text", "thinking", "summary", "content", "data", "reasoning", "arguments"})

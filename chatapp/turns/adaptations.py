@@ -1,7 +1,7 @@
 """What is changed about a turn's requests after a refusal that is not about tokens.
 
 Each change is made to the request only; what is stored stays. All of them hold for the rest of the
-turn, and each can be made a few times at most, so a turn ends (`LARGEST`).
+turn, and each can be made a few times at most; attempts.py bounds the requests of a turn.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.wire import REASONING_ITEMS, WireMessage, is_image, text_of
 
 IMAGE_LEFT_OUT = "[An image was left out here, because the request was too large to send.]"
-# The most changes of one turn; with the recovery's steps they bound its model calls.
-LARGEST = 8
 
 Messages = Sequence[WireMessage]
 # shorten(message, characters) -> the message with its text cut, or unchanged
@@ -37,7 +35,6 @@ class Adjustments:
     and not what the request left, or a rate.
     """
 
-    count: int = 0
     max_output: int | None = None
     output_refused: bool = False
     images_left_out: int = 0
@@ -85,16 +82,11 @@ def changed(
 
     `request` is the one that was refused.
     """
-    if done.count >= LARGEST:
-        return None
     found = _stateless(done, error, request)
-    if found is None:
-        answer = _ANSWERS.get(error.reaction)
-        found = answer(done, error, request) if answer else _adapt(done, error, request, model)
-    if found is None:
-        return None
-    counted = replace(found.adjustments, count=done.count + 1)
-    return replace(found, adjustments=counted)
+    if found is not None:
+        return found
+    answer = _ANSWERS.get(error.reaction)
+    return answer(done, error, request) if answer else _adapt(done, error, request, model)
 
 
 # What may be wrong with how we go on from an answer that the server keeps.

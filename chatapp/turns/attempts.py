@@ -27,7 +27,6 @@ from chatapp.messages.outgoing import USER_LAST
 from chatapp.messages.wire import ASKED_MODEL, REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
 from chatapp.models import Session
 from chatapp.turns.adaptations import (
-    LARGEST,
     Adjustments,
     Change,
     changed,
@@ -46,9 +45,13 @@ from chatapp.turns.request import (
 
 # More steps than any recovery has; what asks for more has lost its way.
 MAX_RECOVERIES = 20
+# No request is changed any more where a turn has sent so many; a recovery goes on.
+MAX_REQUESTS = 8
 # Part of a limit per minute that the answer may take: the request counts, too.
 ANSWER_SHARE = 4
 EMPTY_ANSWER = "empty_answer"
+# Kinds whose sentence leaves open what happened.
+_TOLD_WITH_DETAIL = (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER, ErrorKind.BROKEN_ANSWER)
 
 
 class NothingToAnswerError(Exception):
@@ -209,7 +212,10 @@ class TurnAttempts:
             self.first_refusal = error, request
         if self.question.cancelled.is_set() or error.kind is ErrorKind.CANCELLED:
             raise self._failed(error)
-        change = self._shorter_answer(error, request) or self._next_change(error, model, request)
+        change = None
+        if len(self.sent) < MAX_REQUESTS:
+            change = self._shorter_answer(error, request)
+            change = change or self._next_change(error, model, request)
         if change is not None:
             self._note_change(change.code, change.text, error)
             self.done = change.adjustments
@@ -242,15 +248,13 @@ class TurnAttempts:
             return None
         lower = account.answer_room(share=LARGE_MARGIN_SHARE)
         least = max(SMALLEST_OUTPUT_TOKENS, account.least_answer, now // 2)
-        if not least <= lower < now or self.done.count >= LARGEST:
+        if not least <= lower < now:
             return None
         return Change(
             code="output_lowered",
             text=f"The request filled the window by our count, and the server counts more; an "
             f"answer of {lower:,} tokens at most was asked for instead of {now:,}.",
-            adjustments=replace(
-                self.done, max_output=lower, output_refused=False, count=self.done.count + 1
-            ),
+            adjustments=replace(self.done, max_output=lower, output_refused=False),
         )
 
     def _next_change(
@@ -258,7 +262,11 @@ class TurnAttempts:
     ) -> Change | None:
         """Return the next change that leads to a request unlike all that were sent."""
         done = self.done
-        while (change := changed(done, error, request, model)) is not None:
+        # No kind of refusal has more changes to try; one of a length would repeat itself.
+        for _ in range(MAX_REQUESTS):
+            change = changed(done, error, request, model)
+            if change is None:
+                return None
             again = change.adjustments.apply(request, model, context_backend.shorten)
             if _digest(again, model) not in self.sent:
                 return change
@@ -369,7 +377,7 @@ def _sentence(error: ModelError) -> str:
             f"The model answered with neither text nor a tool call ({error.detail}). Try again; "
             "where the reason is length, raise OPENAI_MAX_OUTPUT."
         )
-    if error.kind in (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER) and error.detail:
+    if error.kind in _TOLD_WITH_DETAIL and error.detail:
         return f"{error.sentence} It says: {error.detail[:500]}"
     return error.sentence
 

@@ -33,6 +33,7 @@ _OUTAGES = frozenset(
     {
         ErrorKind.UNAVAILABLE,
         ErrorKind.TIMEOUT,
+        ErrorKind.BROKEN_ANSWER,
         ErrorKind.RATE_LIMITED,
         ErrorKind.AUTHENTICATION,
         ErrorKind.QUOTA,

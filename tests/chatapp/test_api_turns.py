@@ -9,7 +9,8 @@ from django.core.cache import cache
 from django.db import connection
 from rest_framework.throttling import ScopedRateThrottle
 
-from chatapp.models import Message, Session
+from chatapp.llm import openai_client
+from chatapp.models import Incident, Message, Session
 from chatapp.turns.lease import TurnLease
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, call, result, store, talk
@@ -29,6 +30,23 @@ def send(api, session):
         return api.post(url(session, "turns/"), body, format="json", headers=headers)
 
     return post
+
+
+# What a server says of its model's answer: as a refusal, and as the end of one under status 200.
+SPOILED = [
+    {
+        "error": {
+            "status": 400,
+            "body": {
+                "error": {
+                    "message": "Failed to call a function. See 'failed_generation'.",
+                    "code": "tool_use_failed",
+                }
+            },
+        }
+    },
+    {"raw": {"choices": [{"message": {}, "finish_reason": "MALFORMED_FUNCTION_CALL"}]}},
+]
 
 
 @pytest.fixture
@@ -110,6 +128,24 @@ def test_a_model_that_fails_is_a_bad_gateway_and_the_question_is_kept(send, mode
     model_server.script = [{"when": {}, "reply": {"error": error}}]
     assert problem(send({"content": "hello"}), 502)["code"] == "authentication"
     assert Message.objects.get().content == "hello"
+
+
+@pytest.mark.parametrize("spoiled", SPOILED)
+def test_an_answer_that_came_to_nothing_is_no_server_that_cannot_be_reached(
+    send, session, model_server, monkeypatch, client, admin_user, spoiled
+):
+    monkeypatch.setattr(openai_client, "FIRST_WAIT_SECONDS", 0.01)
+    model_server.script = [{"when": {}, "reply": spoiled}]
+    told = problem(send({"content": "hello"}), 502)
+    assert told["code"] == "broken_answer"
+    assert told["detail"].startswith("The model's answer broke off, or was one that its own server")
+    retries = Incident.objects.filter(kind=Incident.Kind.RETRY)
+    assert {row.code for row in (*retries, Incident.objects.get(kind="error"))} == {told["code"]}
+    assert "cannot be reached" not in " ".join(row.text for row in Incident.objects.all())
+    assert len(model_server.calls) == retries.count() + 1 == openai_client.MAX_ATTEMPTS
+    client.force_login(admin_user)
+    page = client.get(f"/admin/chatapp/session/{session.pk}/timeline/").text
+    assert "The answer broke off, or its server could not use it" in page
 
 
 def test_a_model_that_was_removed_is_named(send):

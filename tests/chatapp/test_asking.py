@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from html import unescape
 from io import StringIO
 
 import pytest
@@ -11,10 +12,11 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chatapp.llm.asking import ask
-from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.errors import ErrorKind, ModelError, from_body
 from chatapp.llm.learned_limits import REMEMBERED, with_learned_limits
 from chatapp.llm.registry import get_model
 from chatapp.llm.requests import ModelRequest
+from chatapp.llm.wires import arguments_of
 from chatapp.models import Incident, LearnedLimits, Session
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
 from tests.factories import SessionFactory, call, result, store, user
@@ -124,6 +126,73 @@ def test_no_request_is_sent_twice_and_no_more_than_eight(served):
     bodies = [str(body) for body in server.requests]
     assert len(bodies) == len(set(bodies)) <= 8
     assert len(bodies) == 4  # as it is, alternating, calls as text, flat
+
+
+# A server that finds another fault each time: no change helps, and none is of the same kind.
+ANOTHER_FAULT = (
+    "Unsupported parameter: max_tokens",
+    "Roles must alternate user/assistant.",
+    "Tool call ids must be a-z, A-Z, 0-9, with a length of 9.",
+    "Unsupported parameter: stream_options",
+    "The system message must be at the beginning.",
+    "Tools are not supported by this model.",
+    "Tools are not supported by this model, still.",
+    "Unsupported parameter: max_completion_tokens",
+    "Something else.",
+)
+
+
+def test_a_turn_asks_eight_times_at_most_each_time_otherwise_and_says_what_it_changed(
+    owner, queued, served, monkeypatch, admin_client
+):
+    served()
+    asked = []
+
+    def refuse(model, request, on_event=None):
+        asked.append(str(arguments_of(model.config, request)))
+        text = ANOTHER_FAULT[min(len(asked), len(ANOTHER_FAULT)) - 1]
+        raise from_body({"error": {"message": text}}, status=400)
+
+    monkeypatch.setattr("chatapp.llm.openai_client.OpenAIModel.complete", refuse)
+    tools = [{"type": "function", "function": {"name": "look"}}]
+    session = SessionFactory(owner=owner, system_prompt="Be brief.", tools=tools)
+    store(session, [user("a"), call("look", "c-1"), result("c-1"), user("b"), user("c")])
+    told: list[str] = []
+
+    def hear(name, payload):
+        told.extend([payload["text"]] if name == "change" else [])
+
+    with pytest.raises(TurnFailedError):
+        run_turn(Turn(session=session, stream=True, emit=hear))
+    assert len(asked) == len(set(asked)) == 8
+    assert len(told) == 7
+    rows = Incident.objects.filter(session=session)
+    assert [row.text for row in rows.filter(kind="change").order_by("created_at")] == told
+    page = unescape(admin_client.get(f"/admin/chatapp/session/{session.pk}/change/").text)
+    assert rows.get(kind="error").text in page
+
+
+def test_a_length_that_is_refused_where_none_is_asked_for_ends_the_turn(
+    owner, queued, served, monkeypatch
+):
+    served(CAPABILITIES={"max_tokens": "max_tokens"})
+    faults = [
+        "Unsupported parameter: max_tokens",
+        "max_tokens is too large: 512. This model supports at most 100 completion tokens.",
+    ]
+    asked = []
+
+    def refuse(model, request, on_event=None):
+        asked.append(request)
+        text = faults[min(len(asked), len(faults)) - 1]
+        raise from_body({"error": {"message": text}}, status=400)
+
+    monkeypatch.setattr("chatapp.llm.openai_client.OpenAIModel.complete", refuse)
+    session = SessionFactory(owner=owner)
+    store(session, [user("a")])
+    with pytest.raises(TurnFailedError):
+        run_turn(Turn(session=session))
+    assert len(asked) <= 8
 
 
 def test_what_was_learnt_is_tried_anew_after_its_time(served):

@@ -224,7 +224,7 @@ def test_an_error_inside_a_stream_has_the_text_that_came_before(ask):
 
 def test_a_stream_that_breaks_off_is_no_whole_answer(ask):
     error, server, _ = ask({"chunks": ["part ", "two"], "fail_after": 1}, stream=True)
-    assert error.kind is ErrorKind.UNAVAILABLE
+    assert error.kind is ErrorKind.BROKEN_ANSWER
     assert (error.partial.text, error.partial.finish_reason) == ("part ", "interrupted")
     assert len(server.calls) == 1
 

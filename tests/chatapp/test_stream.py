@@ -136,7 +136,9 @@ def test_a_failure_is_an_event_and_the_end(chat, model_server):
 def test_a_failure_half_way_comes_after_the_pieces(chat, model_server):
     reply = {"chunks": ["half ", "x"], "fail_after": 1, "stream_error": {"message": "boom"}}
     model_server.script = [{"when": CHAT, "reply": reply}]
-    assert [name for name, _ in chat.turn()] == ["message", "delta", "error"]
+    heard = chat.turn()
+    assert [name for name, _ in heard] == ["message", "delta", "error"]
+    assert heard[-1][1]["code"] == "broken_answer"
     assert chat.stored() == ["hello", "half "]
 
 

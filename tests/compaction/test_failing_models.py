@@ -47,11 +47,18 @@ FAILURES = {
               "no credit or quota left"),
     "filter": (error(400, "The prompt was flagged.", "content_filter"),
                "the content filter refused it"),
+    "spoiled": (error(400, "See 'failed_generation'.", "tool_use_failed"),
+                "the answer broke off, or its server could not use it"),
     "empty": ({"text": ""}, "the answer was no summary"),
     "dots": ({"text": "." * 5_000}, "the answer was no summary"),
     "a tool": ({"tool_calls": [{"name": "read", "arguments": {}}]},
                "the answer was no summary"),
 }  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.01)
 
 
 @pytest.fixture

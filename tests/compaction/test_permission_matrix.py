@@ -202,6 +202,28 @@ def test_a_filter_finds_by_a_text_only_for_who_may_see_it(scene):
         assert {client.get(address).status_code for address in filters} <= status
 
 
+@pytest.mark.parametrize("who", ["nobody", "a user", "a user with all permissions"])
+def test_who_is_not_staff_is_sent_to_the_log_in_and_changes_nothing(
+    scene, owner, who, model_server
+):
+    client = Client()
+    if who != "nobody":
+        given = Permission.objects.all() if "all" in who else ()
+        client.force_login(with_only(owner, *given))
+    sent = list(planting.posts(scene))
+    before, asked = planting.stored(), len(model_server.calls)
+    posts = [(address, client.post(address, data)) for address, data in sent]
+    gets = [(address, client.get(address)) for address in addresses(most_rows=1)]
+    for address, response in [*posts, *gets]:
+        is_free = "/login/" in address or "/jsi18n/" in address
+        to_login = response.status_code == 302 and "/login/" in response["Location"]
+        assert to_login or is_free, (address, response.status_code)
+        assert not scene.seen_on(html.unescape(response.content.decode()))
+    changed = {each for each, rows in planting.stored().items() if rows != before[each]}
+    assert not changed
+    assert len(model_server.calls) == asked
+
+
 # --- what is done ---------------------------------------------------------------------------------
 
 # The tables that change where whoever may see everything has one permission more. All others

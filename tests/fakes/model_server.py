@@ -272,12 +272,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _send(self, status: int, body: Any, headers: dict[str, str]) -> None:
         text = body if isinstance(body, str) else ("" if body is None else json.dumps(body))
         self.send_response(status)
-        for name, value in ({"Content-Type": "application/json"} | headers).items():
-            self.send_header(name, value)
         data = text.encode("utf-8", "surrogatepass")
-        self.send_header("Content-Length", str(len(data)))
+        usual = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+        for name, value in (usual | headers).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
+        # A script that promises more than it sends means a connection that is lost.
+        self.close_connection = "Content-Length" in headers
 
     def _stream(
         self, wire: ModuleType, events: Iterable[dict[str, Any] | str], reply: dict[str, Any]

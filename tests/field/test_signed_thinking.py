@@ -11,11 +11,15 @@ from typing import Any
 
 import pytest
 
+from chatapp.models import Message, Session
+from chatapp.transcript import set_pinned
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, run_turn
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.worker import execute_run
-from tests.factories import SessionFactory, profile, result, user
+from compaction.summaries.restore import restore_summary
+from tests.compaction.support import NEVER, compact
+from tests.factories import SessionFactory, profile, result, store, user
 from tests.field.field_server import is_summary
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -24,6 +28,10 @@ CALLS_A_TURN = 2
 TURNS = 16
 
 Body = dict[str, Any]
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
 
 
 def seal(body: Body, before: int) -> str:
@@ -107,25 +115,27 @@ class SigningServer:
         return answer | {"tool_calls": [call]}, "tool_calls"
 
 
+def entry(server: SigningServer) -> dict[str, Any]:
+    return {
+        "default": {
+            "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
+            "NAME": "scripted",
+            "CONTEXT_WINDOW": 8_000,
+            "MAX_OUTPUT": 1024,
+            "ENCODING": "",
+            "API_KEY": "test",
+            "BASE_URL": server.url,
+        }
+    }
+
+
 @pytest.mark.parametrize("strategy", ["bisect", "digest"])
 def test_no_signature_is_sent_behind_a_prefix_that_is_not_its_own(
     strategy, owner, queued, use_models
 ):
     session = SessionFactory(owner=owner, system_prompt="Be brief.", tools=TOOLS)
     with SigningServer() as server:
-        use_models(
-            {
-                "default": {
-                    "BACKEND": "chatapp.llm.openai_client.OpenAIModel",
-                    "NAME": "scripted",
-                    "CONTEXT_WINDOW": 8_000,
-                    "MAX_OUTPUT": 1024,
-                    "ENCODING": "",
-                    "API_KEY": "test",
-                    "BASE_URL": server.url,
-                }
-            }
-        )
+        use_models(entry(server))
         profile(strategy=strategy)
         for number in range(TURNS):
             wires = [user(f"Question {number}. {'And this is said beside it. ' * 40}")]
@@ -141,3 +151,70 @@ def test_no_signature_is_sent_behind_a_prefix_that_is_not_its_own(
     assert server.right > TURNS
     # Where nothing was compacted inside the loop, its thoughts are there.
     assert server.lost <= TURNS // 4
+
+
+def nothing(session: Session) -> None:
+    """Change nothing: signatures go out."""
+
+
+def compacted(session: Session) -> None:
+    assert compact(session).status == "succeeded"
+
+
+def restored(session: Session) -> None:
+    restore_summary(SessionSummary.objects.get(session=session, status="active"))
+
+
+def rendered(session: Session) -> None:
+    profile(**NEVER, keep_last_n=2, strategy="digest", rendering="user_tags")
+
+
+def given_tools(session: Session) -> None:
+    other = {"type": "function", "function": {"name": "other", "parameters": {"type": "object"}}}
+    Session.objects.filter(pk=session.pk).update(tools=[*TOOLS, other])
+
+
+def prompted(session: Session) -> None:
+    Session.objects.filter(pk=session.pk).update(system_prompt="Be long.")
+
+
+def pinned(session: Session) -> None:
+    set_pinned(Message.objects.filter(session=session, role="user").order_by("position")[1], True)
+
+
+CHANGES = (nothing, compacted, restored, rendered, given_tools, prompted, pinned)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_what_changes_the_prefix_inside_a_running_loop_drops_the_signatures(
+    change, owner, queued, use_models
+):
+    wires = [
+        wire
+        for number in range(6)
+        for wire in (
+            user(f"Question {number}. {'And this. ' * 40}"),
+            said(f"Yes. {'It is. ' * 40}"),
+        )
+    ]
+    session = SessionFactory(owner=owner, system_prompt="Be brief.", tools=TOOLS, wires=wires)
+    profile(**NEVER, keep_last_n=2, strategy="digest")
+    with SigningServer() as server:
+        use_models(entry(server))
+        compact(session)
+        store(session, [user("And now?"), said("Look."), user("Please look it up.")])
+        session.refresh_from_db()
+        first = run_turn(Turn(session=session)).answer
+        (call,) = first.tool_calls
+        store(session, [result(call["id"], "found")])
+        change(session)
+        session = Session.objects.get(pk=session.pk)
+        second = run_turn(Turn(session=session)).answer
+        assert server.false == 0
+        is_same = change is nothing
+        assert bool(server.right) is is_same
+        # Whatever the prefix is now, signatures that are made behind it are good behind it.
+        store(session, [result(second.tool_calls[0]["id"], "found")])
+        run_turn(Turn(session=Session.objects.get(pk=session.pk)))
+    assert server.false == 0
+    assert server.right > 0

@@ -100,7 +100,7 @@ def test_a_stream_ends_by_a_reason_by_done_or_by_usage_alone(pieces):
 def test_a_stream_without_an_end_is_broken(pieces):
     error, _ = streamed(*pieces)
     assert isinstance(error, ModelError)
-    assert error.kind is ErrorKind.UNAVAILABLE
+    assert error.kind is ErrorKind.BROKEN_ANSWER
     assert error.partial.finish_reason == "interrupted"
 
 

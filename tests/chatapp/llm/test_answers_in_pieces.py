@@ -39,8 +39,9 @@ def ask(use_models, monkeypatch):
     """Return what asks a server that answers with one body: the Reply, and the text as told."""
     monkeypatch.setattr(openai_client, "MAX_ATTEMPTS", 1)
 
-    def asked(kind: str, body: str, *, stream: bool) -> tuple[Reply, str]:
-        answer = {"status": 200, "body": body, "headers": {"Content-Type": kind}}
+    def asked(kind: str, body: str, *, stream: bool, length: int = 0) -> tuple[Reply, str]:
+        headers = {"Content-Type": kind} | ({"Content-Length": str(length)} if length else {})
+        answer = {"status": 200, "body": body, "headers": headers}
         with ModelServer([{"when": {}, "reply": {"error": answer}}]) as server:
             use_models(server.models())
             told: list[str] = []
@@ -70,8 +71,39 @@ def test_pieces_that_lack_their_end_are_no_whole_answer(ask, form):
     mark = '"delta": {}'
     with pytest.raises(ModelError) as failure:
         ask(kind, body[: body.index(mark)], stream=True)
-    assert failure.value.kind is ErrorKind.UNAVAILABLE
+    assert failure.value.kind is ErrorKind.BROKEN_ANSWER
     assert failure.value.partial.text == "seven hives"
+
+
+CUT = "The model's answer broke off, or was one that its own server could not use"
+
+
+@pytest.mark.parametrize("kind", ["text/event-stream", "application/x-ndjson"])
+def test_a_connection_that_is_lost_in_an_answer_is_no_server_that_cannot_be_reached(ask, kind):
+    form = next(body for name, body in FORMS.values() if name == kind)
+    with pytest.raises(ModelError) as failure:
+        # The body is shorter than its header says.
+        ask(kind, form[: form.index('"delta": {}')], stream=True, length=len(form))
+    assert failure.value.kind is ErrorKind.BROKEN_ANSWER
+    assert failure.value.sentence.startswith(CUT)
+    assert failure.value.partial.text == "seven hives"
+
+
+def test_a_whole_answer_of_which_half_comes_is_a_broken_one(ask):
+    body = json.dumps({"choices": [{"message": {"content": "seven hives"}}]})
+    with pytest.raises(ModelError) as failure:
+        ask("application/json", body[:-20], stream=False, length=len(body))
+    assert failure.value.kind is ErrorKind.BROKEN_ANSWER
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_an_error_without_a_meaning_is_of_the_answer_where_one_has_begun(ask, at):
+    events = [f"data: {json.dumps(one)}\n\n" for one in PIECES[:1]]
+    events.insert(at, 'data: {"error": {"message": "boom"}}\n\n')
+    with pytest.raises(ModelError) as failure:
+        ask("text/event-stream", "".join(events), stream=True)
+    expected = ErrorKind.BROKEN_ANSWER if at else ErrorKind.REJECTED
+    assert (failure.value.kind, failure.value.detail) == (expected, "boom")
 
 
 def test_what_is_neither_pieces_nor_a_whole_cannot_be_read(ask):

@@ -31,7 +31,12 @@ def kinds_with(reaction: Reaction) -> set[ErrorKind]:
 
 def test_only_what_may_pass_is_temporary():
     temporary = {kind for kind in ErrorKind if ModelError(kind).is_temporary}
-    assert temporary == {ErrorKind.RATE_LIMITED, ErrorKind.UNAVAILABLE, ErrorKind.TIMEOUT}
+    assert temporary == {
+        ErrorKind.RATE_LIMITED,
+        ErrorKind.UNAVAILABLE,
+        ErrorKind.TIMEOUT,
+        ErrorKind.BROKEN_ANSWER,
+    }
     assert temporary == kinds_with(Reaction.WAIT)
 
 

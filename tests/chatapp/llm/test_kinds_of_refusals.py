@@ -26,12 +26,14 @@ SHAPES: dict[ErrorKind, tuple[str, ...]] = {
         "No free KV cache blocks for {a} tokens (limit {b})",
         "{n} running requests hold {a} of {b} cache tokens",
         "The request queue is full: {a} tokens wait, at most {b}",
-        # What the model wrote: another answer may do.
+        "Function {f}: DEGRADED function cannot be invoked",
+    ),
+    # What the model wrote: another answer may do.
+    ErrorKind.BROKEN_ANSWER: (
         "Failed to call a function. See 'failed_generation' for more details.",
         "The model generated output that could not be parsed.",
         "Tool call validation failed: parameters for tool {f} did not match schema",
         "Failed to parse input at pos {n}: <tool_call>",
-        "Function {f}: DEGRADED function cannot be invoked",
     ),
     OVERFLOW: (
         "Prompt of {a} tokens does not fit into the KV cache, which has a capacity of {b} tokens",
@@ -102,7 +104,8 @@ def test_a_kind_is_told_in_every_shape(kind, template):
 
 @pytest.mark.parametrize("code", ["tool_use_failed", "output_parse_failed"])
 def test_a_code_tells_that_the_answer_was_spoiled(code):
-    assert from_body({"error": {"message": "Oh.", "code": code}}, status=400).kind is BUSY
+    error = from_body({"error": {"message": "Oh.", "code": code}}, status=400)
+    assert error.kind is ErrorKind.BROKEN_ANSWER
 
 
 def _change(error: ModelError, **arguments: object) -> str:

@@ -120,8 +120,14 @@ def test_a_failed_response_is_an_overflow_although_it_only_has_a_code(ask, strea
 
 @both_ways
 def test_a_response_that_failed_without_a_reason_is_told_as_such(ask, stream):
-    error = ask({"failed": None}, stream=stream)
+    error = ask(*[{"failed": None}] * 4, stream=stream)
     assert error.detail == "The response failed; the server does not say why."
+    assert error.kind is ErrorKind.BROKEN_ANSWER
+
+
+@both_ways
+def test_a_response_that_failed_without_a_reason_is_asked_for_again(ask, stream):
+    assert ask({"failed": None}, {"text": "whole"}, stream=stream).text == "whole"
 
 
 @both_ways

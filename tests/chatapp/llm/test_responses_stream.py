@@ -336,7 +336,7 @@ def test_an_error_event_is_no_error_code(ask):
 @pytest.mark.parametrize("tail", [[], ["[DONE]"]])
 def test_a_stream_that_breaks_off_is_no_whole_answer(ask, tail):
     error = ask({"events": [text("so far"), *tail]}, stream=True)
-    assert error.kind is ErrorKind.UNAVAILABLE
+    assert error.kind is ErrorKind.BROKEN_ANSWER
     assert error.partial.text == "so far"
     assert len(ask.server.calls) == 1
 
