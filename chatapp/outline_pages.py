@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connections
-from django.db.models import Case, Count, Exists, F, OuterRef, Q, Subquery, When, Window
+from django.db.models import Case, Count, Exists, F, OuterRef, Q, QuerySet, Subquery, When, Window
 from django.db.models.functions import RowNumber
 from django.http import Http404
 
@@ -251,7 +251,8 @@ class _PageNodes:
             if branch.row.head in nodes and branch.row.head[1] == branch.row.id:
                 nodes[branch.row.head].heads.append(branch.row)
         counts = self._counts()
-        for fork in self._named():
+        is_crowded = any(begin > self._most_named for begin, _ in counts.values())
+        for fork in self._named() if is_crowded else self._read(self._forks):
             node = nodes.get(fork.fork or START)
             if node is None:
                 continue
@@ -279,8 +280,11 @@ class _PageNodes:
             order_by=["created_at", "pk"],
         )
         oldest = self._forks.annotate(number=number).filter(number__lte=self._most_named)
-        rows = columns_of(Branch.objects.filter(pk__in=oldest.values("pk")))
-        return [OutlineBranch(*row) for row in rows]
+        return self._read(Branch.objects.filter(pk__in=oldest.values("pk")))
+
+    @staticmethod
+    def _read(rows: QuerySet[Branch]) -> list[OutlineBranch]:
+        return [OutlineBranch(*row) for row in columns_of(rows)]
 
     def _add_marks(self, nodes: Mapping[Place, OutlineNode]) -> None:
         """Add what stands on the way to each node, and on branches that end there without own."""
