@@ -29,13 +29,14 @@ checks and pages of an app's own models join as Django has them join.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from django.db.models import Model
+from django.db.models import Model, Q, QuerySet
 from django.urls import URLResolver, include, path
 
 if TYPE_CHECKING:
@@ -96,6 +97,37 @@ class TreeMark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TreePart:
+    """A part of a session's tree: stretches of some branches, and all of others."""
+
+    stretches: Mapping[UUID, tuple[int, int | None]]
+    """By a branch's id: behind which position, and up to which one; None: to its end."""
+    whole: QuerySet[Branch]
+
+    def where(self, branch: str, position: str) -> Q:
+        """Return which rows stand in it, by the names of their columns; some around it as well.
+
+        There are four conditions at most, however many the branches are.
+        """
+        kinds: dict[tuple[bool, bool], list[UUID]] = defaultdict(list)
+        for key, (after, through) in self.stretches.items():
+            kinds[after >= 0, through is not None].append(key)
+        behind = min((after for after, _ in self.stretches.values() if after >= 0), default=0)
+        ends = (through for _, through in self.stretches.values() if through is not None)
+        up_to = max(ends, default=0)
+        found = Q(**{f"{branch}__in": self.whole})
+        for (has_begin, has_end), keys in kinds.items():
+            inside = Q(**{f"{branch}__in": keys})
+            inside &= Q(**{f"{position}__gt": behind}) if has_begin else Q()
+            found |= inside & (Q(**{f"{position}__lte": up_to}) if has_end else Q())
+        return found
+
+    def branches(self, branch: str) -> Q:
+        """Return which rows belong to its branches, wherever they stand on them."""
+        return Q(**{f"{branch}__in": self.whole}) | Q(**{f"{branch}__in": list(self.stretches)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchUnderWay:
     """A session is about to go on in another branch: when run `run` (its id, its status) has ended.
 
@@ -124,9 +156,9 @@ class Extension:
     """Dotted path of the StreamEvents that its context backend sends, for the API's schema."""
     parts: Mapping[str, ExportPart] = field(default_factory=dict)
     """What exports of sessions hold of the app, by its key in the file; taken back in order."""
-    tree_marks: Callable[[UUID, UUID | None], Iterable[TreeMark]] | None = None
+    tree_marks: Callable[[UUID, TreePart | None], Iterable[TreeMark]] | None = None
     """Reads what the app marks in the tree of a session, by its id, in one statement or two; with
-    the id of a branch, what it marks on that one alone."""
+    a part, what it marks there; some around it may be among them."""
     switch_under_way: Callable[[UUID], SwitchUnderWay | None] | None = None
     """Reads whether a session, by its id, is about to change its branch, in one statement."""
 

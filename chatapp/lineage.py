@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.db.models import BooleanField, F, Func, QuerySet, UUIDField
+from django.db.models import BigIntegerField, BooleanField, F, Func, QuerySet, UUIDField
 
 # What a position is compared with where a path has no end.
 END = 2**63 - 1
@@ -67,8 +67,7 @@ _NEAREST = "{walk} SELECT walk.id, walk.high FROM walk LIMIT %s"
 # The nearest ancestor that forks no later than the row's branch: that branch itself, or no relative
 # of this path. The last step to it is never a jump, so `high` is where the path leaves it.
 _FORK = "COALESCE((SELECT a.fork_position FROM branches a WHERE a.id = {branch}), -1)"
-_ON_PATH = """
-({branch} = %s OR {position} <= (
+_LEFT_AT = """(
     WITH RECURSIVE up(id, parent_id, jump_id, low, high) AS (
         SELECT b.id, b.parent_id, b.jump_id, b.fork_position, CAST(NULL AS bigint)
         FROM branches b WHERE b.id = %s
@@ -79,7 +78,8 @@ _ON_PATH = """
         WHERE up.low > {fork}
     )
     SELECT up.high FROM up WHERE up.id = {branch}
-))"""
+)"""
+_ON_PATH = "({branch} = %s OR {position} <= " + _LEFT_AT + ")"
 
 
 class PathRows(Func):
@@ -159,6 +159,22 @@ class OnPath(Func):
         """Return the condition."""
         branch, position = (compiler.compile(one)[0] for one in self.source_expressions)
         return _on_path(branch, position, _key(self._branch_id, connection))
+
+
+class LeftAt(Func):
+    """The position at which the path leaves a branch; NULL where it ends there or never is."""
+
+    output_field = BigIntegerField()
+
+    def __init__(self, branch: F, *, branch_id: UUID) -> None:
+        super().__init__(branch)
+        self._branch_id = branch_id
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> Sql:  # type: ignore[override]
+        """Return the subquery."""
+        branch, _params = compiler.compile(self.source_expressions[0])
+        fork = _FORK.format(branch=branch)
+        return _LEFT_AT.format(branch=branch, fork=fork), (_key(self._branch_id, connection),)
 
 
 def _on_path(branch: str, position: str, key: Any) -> Sql:

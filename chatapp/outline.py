@@ -14,11 +14,24 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db.models import Case, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.core.exceptions import EmptyResultSet
+from django.db.models import (
+    BooleanField,
+    Case,
+    F,
+    Func,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    UUIDField,
+    Value,
+    When,
+)
 from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce, Left
 
-from chatapp.extensions import MarkKind, SwitchUnderWay, TreeMark, registered
+from chatapp.extensions import MarkKind, SwitchUnderWay, TreeMark, TreePart, registered
 from chatapp.models import Branch, Message, Session
 
 PREVIEW_CHARS = 120
@@ -124,14 +137,6 @@ class Outline:
         """Return the node of a place."""
         return self._by_place.get(place)
 
-    def behind(self, place: Place | None) -> int:
-        """Return the number of the first node behind a place, in order."""
-        return 0 if place is None else bisect_right(self.nodes, place, key=_place_of)
-
-    def before(self, place: Place) -> int:
-        """Return how many nodes stand before a place, in order."""
-        return bisect_left(self.nodes, place, key=_place_of)
-
     def _active_line(self) -> dict[UUID, int]:
         """Return up to where each branch of the active path belongs to it."""
         found: dict[UUID, int] = {}
@@ -182,10 +187,6 @@ class Outline:
         return self._by_place[self.branches[mark.branch_id].head]
 
 
-def _place_of(node: OutlineNode) -> Place:
-    return node.place
-
-
 def outline_of(session: Session) -> Outline:
     """Return the outline of a session's tree; a statement for it, and one for each extension."""
     rows = columns_of(Branch.objects.filter(session=session))
@@ -193,8 +194,8 @@ def outline_of(session: Session) -> Outline:
     return Outline(branches, marks_of(session), session.active_branch_id)
 
 
-def columns_of(rows: QuerySet[Branch]) -> QuerySet[Branch, tuple[Any, ...]]:
-    """Return what an OutlineBranch holds of branches, oldest first."""
+def columns_of(rows: QuerySet[Branch], *more: Subquery | Func) -> QuerySet[Branch, tuple[Any, ...]]:
+    """Return what an OutlineBranch holds of branches, oldest first; and more behind it."""
     own = Message.objects.filter(branch=OuterRef("pk")).exclude(kind=Message.Kind.PLACEHOLDER)
     last = Subquery(own.order_by("-position").values("position")[:1])
     first = Case(When(parent=None, then=Subquery(own.order_by("position").values("position")[:1])))
@@ -209,13 +210,14 @@ def columns_of(rows: QuerySet[Branch]) -> QuerySet[Branch, tuple[Any, ...]]:
         "created_at",
         last,
         first,
+        *more,
     )
 
 
-def marks_of(session: Session, *, branch: UUID | None = None) -> list[TreeMark]:
-    """Return what other apps mark in a session's tree, or on one branch of it alone."""
+def marks_of(session: Session, *, part: TreePart | None = None) -> list[TreeMark]:
+    """Return what other apps mark in a session's tree, or in a part of it alone."""
     reads = (each.tree_marks for each in registered() if each.tree_marks is not None)
-    return [mark for read in reads for mark in read(session.pk, branch)]
+    return [mark for read in reads for mark in read(session.pk, part)]
 
 
 def switch_of(session: Session) -> SwitchUnderWay | None:
@@ -229,16 +231,33 @@ def shown_messages(nodes: Iterable[OutlineNode]) -> Mapping[Place, Message]:
 
     Each has `preview`, the beginning of its text, and `first_call`, the tool that it calls first.
     """
-    wanted: dict[UUID, list[int]] = defaultdict(list)
-    for node in nodes:
-        wanted[node.branch_id].append(node.position)
-    places = Q(pk__in=[])
-    for branch, positions in wanted.items():
-        places |= Q(branch=branch, position__in=positions)
-    return {(row.position, row.branch_id): row for row in _previewed(places)}
+    rows = _previewed(_AtPlaces({node.place for node in nodes}))
+    return {(row.position, row.branch_id): row for row in rows}
 
 
-def _previewed(wanted: Q) -> QuerySet[Message]:
+class _AtPlaces(Func):
+    """Whether a message stands at one of some places: each is looked up by the index."""
+
+    output_field = BooleanField()
+
+    def __init__(self, places: Iterable[Place]) -> None:
+        super().__init__(F("branch_id"), F("position"))
+        self._places = list(places)
+
+    def as_sql(self, compiler: Any, connection: Any, **_: Any) -> Any:  # type: ignore[override]
+        """Return the condition."""
+        if not self._places:
+            raise EmptyResultSet
+        branch, position = (compiler.compile(one)[0] for one in self.source_expressions)
+        is_postgresql = connection.vendor == "postgresql"
+        form = "(CAST(%s AS uuid), CAST(%s AS bigint))" if is_postgresql else "(%s, %s)"
+        rows = ", ".join([form] * len(self._places))
+        key = UUIDField().get_db_prep_value
+        values = [one for at, branch in self._places for one in (key(branch, connection), at)]
+        return f"({branch}, {position}) IN (VALUES {rows})", values
+
+
+def _previewed(wanted: Q | Func) -> QuerySet[Message]:
     rows = Message.objects.filter(wanted).only(
         "branch_id", "position", "role", "kind", "tool_name", "tokens_through", "created_at"
     )

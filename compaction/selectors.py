@@ -13,7 +13,7 @@ from django.db.models.fields.json import KT
 from django.db.models.functions import Coalesce
 
 from chatapp.compiled import compiled_read
-from chatapp.extensions import MarkKind, TreeMark
+from chatapp.extensions import MarkKind, TreeMark, TreePart
 from chatapp.lineage import PathTable
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.models import Branch, Message
@@ -330,17 +330,19 @@ def is_final_answer(message: Message) -> bool:
     return message.role == Message.Role.ASSISTANT and not message.tool_calls
 
 
-def tree_marks(session_id: UUID, branch_id: UUID | None = None) -> list[TreeMark]:
+def tree_marks(session_id: UUID, part: TreePart | None = None) -> list[TreeMark]:
     """Return where a session's active summaries stand in its tree: behind what they cover.
 
-    With the id of a branch those of that branch alone. What the summary of a branch covers stands
+    With a part of the tree those that stand there alone. What the summary of a branch covers stands
     on the branch that was left: its place is that of the note that tells it.
     """
     rows = SessionSummary.objects.filter(
         session=session_id, status=SessionSummary.Status.ACTIVE
     ).annotate(note=KT("metadata__note"))
-    if branch_id is not None:
-        rows = rows.filter(branch=branch_id)
+    if part is not None:
+        # Where the note stands that tells of a branch is known when it was read.
+        told_by_note = Q(kind=SessionSummary.Kind.BRANCH) & part.branches("branch")
+        rows = rows.filter(part.where("branch", "covers_through") | told_by_note)
     found = list(rows.values_list("pk", "kind", "branch_id", "covers_through", "note"))
     told = {key for *_, note in found if (key := id_named(note)) is not None}
     notes = Message.objects.filter(pk__in=told, session=session_id)

@@ -16,20 +16,14 @@ from rest_framework.response import Response
 
 from chatapp.api.base import NewestFirstPagination, SessionView
 from chatapp.api.query import Kind, QueryParameter
-from chatapp.api.tree_json import MOST_NAMED, NodeSerializer
+from chatapp.api.tree_json import NodeSerializer
 from chatapp.extensions import MarkKind, SwitchUnderWay
 from chatapp.models import POSITION_STEP, Message, Session
-from chatapp.outline import (
-    Outline,
-    OutlineBranch,
-    OutlineNode,
-    Place,
-    outline_of,
-    shown_messages,
-    switch_of,
-)
-from chatapp.outline_branch import branch_page
+from chatapp.outline import OutlineBranch, OutlineNode, Place, shown_messages, switch_of
+from chatapp.outline_pages import MOST_NAMED, node_page
 
+# Of the branches whose nodes stand at one position, before all and behind all.
+_FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _PLACE = re.compile(r"([0-9]{1,18})-([0-9a-f]{32})", re.ASCII)
 
 
@@ -69,37 +63,24 @@ class NodePagination(NewestFirstPagination):
         page["properties"]["switch_under_way"] = _SWITCH
         return page
 
-    def page_of(self, outline: Outline, request: Request) -> Sequence[OutlineNode]:
-        """Return the nodes of the page asked for; 404 for a cursor that is no place."""
-        size, place, is_reverse = self._asked(request)
-        if place is not None and is_reverse:
-            end = outline.before(place)
-            start = max(0, end - size)
-        else:
-            start = outline.behind(place)
-            end = min(len(outline.nodes), start + size)
-        if end < len(outline.nodes):
-            self._next = outline.nodes[end - 1].place if end else (0, UUID(int=0))
-        self._previous = outline.nodes[start].place if start else None
-        return outline.nodes[start:end]
-
-    def page_of_branch(
-        self, session: Session, branch: UUID, request: Request
+    def page_of(
+        self, session: Session, branch: UUID | None, request: Request
     ) -> Sequence[OutlineNode]:
-        """Return the same of one branch, without reading the others."""
+        """Return the nodes of the page asked for, of a session or of one branch of it.
+
+        404 for a cursor that is no place.
+        """
         size, place, is_reverse = self._asked(request)
-        at = -1 if place is None else place[0]
-        page = (
-            branch_page(session, branch, size=size, before=at)
-            if is_reverse
-            else branch_page(session, branch, size=size, after=at)
+        where: dict[str, Any] = (
+            {} if place is None else {"before" if is_reverse else "after": place}
         )
+        page = node_page(session, branch, size=size, **where)
         # Past the last node, or before the first, the way back is from where the cursor stood.
-        first, last = (page.nodes[0], page.nodes[-1]) if page.nodes else (None, None)
+        position = 0 if place is None else place[0]
         if page.has_behind:
-            self._next = last.place if last else (max(0, at - 1), branch)
-        if page.has_before and first:
-            self._previous = first.place
+            self._next = page.nodes[-1].place if page.nodes else (max(0, position - 1), _LAST)
+        if page.has_before:
+            self._previous = page.nodes[0].place if page.nodes else (position + 1, _FIRST)
         return page.nodes
 
     def _asked(self, request: Request) -> tuple[int, Place | None, bool]:
@@ -151,11 +132,7 @@ class TreeView(SessionView):
         pages = self.pagination_class()
         pages.switch = switch_of(session)
         branch = self.asked.get("branch")
-        nodes = (
-            pages.page_of(outline_of(session), request)
-            if branch is None
-            else pages.page_of_branch(session, branch, request)
-        )
+        nodes = pages.page_of(session, branch, request)
         above = [node.parent for node in nodes if node.parent is not None]
         messages = shown_messages([*nodes, *above])
         shown = [_node(node, session.active_branch_id, messages) for node in nodes]

@@ -10,9 +10,7 @@ from rest_framework import serializers
 from chatapp.api.serializers import BranchSerializer
 from chatapp.extensions import MarkKind
 from chatapp.models import Branch, Message
-
-MOST_NAMED = 100
-"""Branches that a node names; ten thousand may begin at one."""
+from chatapp.outline_pages import MOST_NAMED
 
 
 class LastMessageSerializer(serializers.Serializer[Any]):

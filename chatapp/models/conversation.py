@@ -173,6 +173,10 @@ class Branch(models.Model):
             models.Index(
                 fields=["parent", "fork_position", "created_at", "id"], name="branch_of_parent"
             ),
+            # GET sessions/{id}/tree/: where branches leave others, and where they end, in order.
+            # The second is written with every message; that adds a twentieth to its UPDATE.
+            models.Index(fields=["session", "fork_position", "parent"], name="branch_fork_place"),
+            models.Index(fields=["session", "head_position", "id"], name="branch_head_place"),
         ]
 
     def __str__(self) -> str:

@@ -112,7 +112,7 @@ def prompt_tokens(snapshot: BranchSnapshot) -> int:
 
 def pins_covered(snapshot: BranchSnapshot) -> PinnedSums:
     """Return the sums of the pinned messages before the cursor; no text is read for it."""
-    if "pinned" in snapshot.__dict__ or not snapshot.state.cursor:
+    if snapshot.knows("pinned") or not snapshot.state.cursor:
         return PinnedSums(len(snapshot.pinned), sum(row.tokens for row in snapshot.pinned))
     return snapshot.state.known_pins or selectors.pinned_sums(
         snapshot.branch, through=snapshot.state.cursor
@@ -128,7 +128,7 @@ def _pinned_chars(snapshot: BranchSnapshot) -> int:
     counts = counts_characters(snapshot.profile)
     if not counts or not state.cursor or state.has_no_pins:
         return 0
-    if "pinned" in snapshot.__dict__:
+    if snapshot.knows("pinned"):
         return sum(row.chars for row in snapshot.pinned if not row.is_pinned_system)
     pins = selectors.pinned_messages(snapshot.branch, through=state.cursor).order_by()
     found = pins.exclude(role=Message.Role.SYSTEM).aggregate(total=Sum("chars", default=0))

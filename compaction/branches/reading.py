@@ -45,7 +45,7 @@ def current_snapshot(session: Session, branch: Branch | None = None) -> BranchSn
     state = ensure_state(branch, states)
     snapshot = BranchSnapshot(session=session, state=state, profile_row=profile_of(state, profiles))
     if model is not None:
-        snapshot.__dict__["model"] = as_taught(model, limits[0])
+        snapshot.take(model=as_taught(model, limits[0]))
     snapshot.derived[_STILL_SO] = False
     return snapshot
 
@@ -55,10 +55,10 @@ def read_request(snapshot: BranchSnapshot) -> None:
 
     What is not the branch's own alone is read where it is needed.
     """
-    known = snapshot.__dict__
     rows = asked_behind(snapshot.branch, snapshot.state.cursor - 1)
-    if rows is not None and "_from_cursor" not in known:
-        (known["_from_cursor"],) = _with_summaries(snapshot, rows)
+    if rows is not None and not snapshot.knows("from_cursor"):
+        (found,) = _with_summaries(snapshot, rows)
+        snapshot.take(from_cursor=found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def read_limited(snapshot: BranchSnapshot, limit: int) -> LimitedRows:
         "first": _own_places.asked(branch=branch, after=cursor, most=1),
         "pinned": _own_pins.asked(branch=branch, after=cursor),
     }
-    if "pins_behind" in snapshot.__dict__ and not snapshot.pins_behind:
+    if snapshot.knows("pins_behind") and not snapshot.pins_behind:
         del asked["pinned"]
     found = dict(zip(asked, _with_summaries(snapshot, *asked.values()), strict=True))
     return LimitedRows(pinned=found.pop("pinned", []), **found)
@@ -110,25 +110,25 @@ def _with_summaries(snapshot: BranchSnapshot, *asked: Statement[Any]) -> list[An
     Where a request may go out, the look whether the cursor is still where it was stands behind
     them, so that no summary that was restored meanwhile is missing.
     """
-    branch, state, known = snapshot.branch, snapshot.state, snapshot.__dict__
+    branch, state, knows = snapshot.branch, snapshot.state, snapshot.knows
     more: dict[str, Statement[Any]] = {}
-    if "summaries" not in known and state.cursor:
+    if not knows("summaries") and state.cursor:
         written = asked_summaries(branch, snapshot.profile, through=state.cursor)
         more |= {} if written is None else {"summaries": written}
-    if not state.cursor and "old_placeholders" not in known:
+    if not state.cursor and not knows("old_placeholders"):
         # Without a summary only what older programs left can stand for messages.
         bare = asked_bare(branch, snapshot.profile.summary_limit)
         more |= {} if bare is None else {"bare": bare}
-    if state.cursor and _STILL_SO in snapshot.derived and ("summaries" in known or more):
+    if state.cursor and _STILL_SO in snapshot.derived and (knows("summaries") or more):
         more[_STILL_SO] = _reaches.asked(branch=state.pk, cursor=state.cursor, most=1)
     found = together(*asked, *more.values())
     told = dict(zip(more, found[len(asked) :], strict=True))
     if "summaries" in told:
-        known["summaries"] = summaries_to_send(
-            branch, snapshot.profile, through=state.cursor, written=told["summaries"]
-        )
+        through, written = state.cursor, told["summaries"]
+        sent = summaries_to_send(branch, snapshot.profile, through=through, written=written)
+        snapshot.take(summaries=sent)
     if "bare" in told:
-        known["old_placeholders"] = told["bare"][::-1]
+        snapshot.take(old_placeholders=told["bare"][::-1])
     if _STILL_SO in more:
         snapshot.derived[_STILL_SO] = bool(told[_STILL_SO])
     return found[: len(asked)]

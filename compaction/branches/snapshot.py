@@ -80,6 +80,14 @@ class BranchSnapshot:
     # What went wrong with this branch's plug-ins and requests, by the code of its incident.
     failed: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
+    def knows(self, part: str) -> bool:
+        """Whether a part that is read when somebody asks has been read, by its property's name."""
+        return part in self.__dict__
+
+    def take(self, **parts: Any) -> None:
+        """Take parts that were read for it together with others, by their properties' names."""
+        self.__dict__.update(parts)
+
     @property
     def branch(self) -> Branch:
         """The branch, with sums read together with the state."""
@@ -212,17 +220,17 @@ class BranchSnapshot:
     @cached_property
     def rows(self) -> list[Message]:
         """The messages behind the cursor, rules of the conversation included, in order."""
-        return [row for row in self._from_cursor if row.position > self.state.cursor]
+        return [row for row in self.from_cursor if row.position > self.state.cursor]
 
     @cached_property
-    def _from_cursor(self) -> list[Message]:
+    def from_cursor(self) -> list[Message]:
         """The rows and, before them, the last summarised message: it says whether a turn ended."""
         return selectors.messages_behind(self.branch, self.state.cursor - 1)
 
     @property
     def last_covered(self) -> Message | None:
         """The last summarised message, where the cursor stands at one."""
-        found = self._from_cursor[:1]
+        found = self.from_cursor[:1]
         return found[0] if found and found[0].position == self.state.cursor else None
 
     @cached_property
@@ -372,12 +380,11 @@ def refreshed(known: BranchSnapshot, state: CompactionState) -> BranchSnapshot:
     kept = {"_usable_profile", "model", "memories"}
     since = state.last_consolidated_at == known.state.last_consolidated_at
     if state.cursor == known.state.cursor:
-        if "pinned" in known.__dict__:
+        if known.knows("pinned"):
             fresh.derived[PINS_THEN] = pins_covered(known).tokens
         kept |= {"summaries", "old_placeholders", "sent_forms", "summary_tokens", "pins_behind"}
         # Who waits longest goes on waiting; whether anybody does may be news.
-        if since and known.__dict__.get("waiting_since") is not None:
+        if since and known.knows("waiting_since") and known.waiting_since is not None:
             kept.add("waiting_since")
-    # What a cached property has worked out stands in the instance's dict under its name.
-    fresh.__dict__.update({name: known.__dict__[name] for name in kept & known.__dict__.keys()})
+    fresh.take(**{name: getattr(known, name) for name in kept if known.knows(name)})
     return fresh

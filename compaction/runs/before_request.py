@@ -71,6 +71,8 @@ class Preparation:
     _end: float = field(
         init=False, default_factory=lambda: monotonic() + compaction_settings.inline_seconds
     )
+    _stored: int = field(init=False, default=0)
+    """How many batches were stored so far; nearly always each took one call."""
     _run: CompactionRun | None = field(init=False, default=None)
     _is_done: bool = field(init=False, default=False)
     _uses_digest: bool = field(init=False, default=False)
@@ -120,6 +122,9 @@ class Preparation:
     def _due(self, snapshot: BranchSnapshot) -> Decision | None:
         if self._is_done or monotonic() > self._end:
             return None
+        if self._stored >= compaction_settings.inline_calls:
+            # What is left of a long backlog is due in the background as well.
+            return None
         return due_before_request(snapshot) or foreseen(snapshot)
 
     def _or_go_on(self, work: Callable[[], Any]) -> Any:
@@ -159,6 +164,7 @@ class Preparation:
             goes_on = of_no_use and not _was_last_resort(snapshot)
             self._is_done = not goes_on or self._failed >= MOST_FAILURES
         else:
+            self._stored += 1
             self._uses_digest |= uses_digest(snapshot.profile, snapshot.state.failures)
         return run.status == CompactionRun.Status.SUCCEEDED
 

@@ -53,6 +53,11 @@ class InlineBound:
     was_reached: bool = False
     messages_left: int = 0
 
+    @property
+    def left(self) -> int:
+        """How many calls may still be made."""
+        return max(0, self.calls - self.made)
+
     def reached(self) -> NoMoreCallsError:
         """Return what is to be raised because whoever waits has waited long enough."""
         self.was_reached = True
@@ -107,7 +112,7 @@ class Work:
         """
         self.look()
         if self.bound is not None:
-            if self.bound.made >= self.bound.calls:
+            if not self.bound.left:
                 raise self.bound.reached()
             self.bound.made += 1
 
@@ -164,15 +169,15 @@ class RunSummarizer:
         self._heard(request, started, answer=answer)
         return answer
 
-    def begin(self, request: SummaryRequest) -> None:
+    def begin(self, request: SummaryRequest, *, beside: int) -> None:
         """Have a call go on beside the next ones; `summarize` of the same request takes its answer.
 
-        Where the summariser cannot, or only one call is left, it is made when it is asked for.
-        Raises what Work.go_on raises.
+        Where the summariser cannot, or no more calls are left than the `beside` that are expected
+        of the next ones, it is made when it is asked for. Raises what Work.go_on raises.
         """
         bound = self._work.bound
         if not isinstance(self._inner, ModelSequence) or (
-            bound is not None and bound.calls - bound.made < 2
+            bound is not None and bound.left <= beside
         ):
             return
         with self._writer.not_the_strategys_fault():

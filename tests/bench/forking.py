@@ -19,6 +19,7 @@ from chatapp import transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Branch, Message, Session
 from chatapp.outline import outline_of
+from chatapp.outline_pages import node_page
 from chatapp.selectors import rows_before
 from compaction.models import CompactionState
 from tests.bench.conversations import fresh, owner
@@ -78,6 +79,9 @@ def _outlining(session: Session, depth: int, sizes: Sizes) -> Iterator[Row]:
     spent = repeat(partial(outline_of, session), sizes.repeats)
     took = statistics.median(one.process for one in spent)
     yield Row(name="outline of the tree of that depth", n=depth, value=took, unit="CPU ms")
+    page = partial(node_page, session, size=50)
+    took = statistics.median(one.process for one in repeat(page, sizes.repeats))
+    yield Row(name="page of the tree of that depth", n=depth, value=took, unit="CPU ms")
 
 
 def _page(sizes: Sizes) -> Row:

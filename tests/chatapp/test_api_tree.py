@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections import Counter
+from urllib.parse import unquote
 
 import pytest
 from django.db import connection
@@ -195,6 +197,15 @@ def test_a_cursor_that_was_made_up_is_not_found(api, session, cursor):
     problem(api.get(url(session, "tree/"), {"cursor": cursor}), 404)
 
 
+@pytest.mark.parametrize("one_branch", [False, True])
+def test_a_cursor_behind_all_nodes_leads_back(api, session, rows, tree, one_branch):
+    asked = {"branch": str(session.active_branch_id)} if one_branch else {}
+    behind = b64encode(b"p=999999999000000-" + b"0" * 32).decode()
+    page = api.get(url(session, "tree/"), asked | {"cursor": behind}).json()
+    assert (page["results"], page["next"]) == ([], None)
+    assert api.get(page["previous"]).json()["results"] == tree(session)
+
+
 def test_a_tree_of_somebody_else_is_not_found(client, session):
     stranger = {"Authorization": f"Bearer {api_key(UserFactory())}"}
     assert client.get(url(session, "tree/"), headers=stranger).status_code == 404
@@ -318,26 +329,40 @@ def test_a_crowded_place_names_some_and_counts_all(session, rows, tree):
     assert (len(at["forks"]), len(at["heads"])) == (20, 20)
 
 
-def test_a_page_of_a_branch_reads_the_same_however_many_branches_there_are(api, session, rows):
-    def rows_read() -> tuple[int, int]:
-        """Return the statements of a page, and the rows that they read."""
-        read = []
-        with CaptureQueriesContext(connection) as found:
-            branch = str(session.active_branch_id)
-            answer = api.get(url(session, "tree/"), {"branch": branch, "page_size": 2})
-        assert answer.status_code == 200
-        for one in found.captured_queries:
-            with connection.cursor() as cursor:
-                cursor.execute(one["sql"])
-                read.append(len(cursor.fetchall()))
-        return len(read), sum(read)
+def rows_read(api, session, **query) -> tuple[int, int]:
+    """Return the statements of a page, and the rows that they read."""
+    read = []
+    with CaptureQueriesContext(connection) as found:
+        answer = api.get(url(session, "tree/"), {"page_size": 2} | query)
+    assert answer.status_code == 200
+    for one in found.captured_queries:
+        with connection.cursor() as cursor:
+            cursor.execute(one["sql"])
+            read.append(len(cursor.fetchall()))
+    return len(read), sum(read)
 
+
+def test_a_page_of_a_branch_reads_the_same_however_many_branches_there_are(api, session, rows):
+    branch = str(session.active_branch_id)
     for place in (1, 5, 7):
         crowd(session, rows[place], 3, ends=False)
-    before = rows_read()
+    before = rows_read(api, session, branch=branch)
     crowd(session, rows[5], 500, ends=False)
     crowd(session, rows[7], 500, ends=True)
-    assert rows_read() == before
+    assert rows_read(api, session, branch=branch) == before
+
+
+def test_a_page_of_the_tree_reads_the_same_however_many_branches_there_are(api, session, rows):
+    for place in (1, 3, 5, 7):
+        crowd(session, rows[place], 3, ends=False)
+    second = api.get(url(session, "tree/"), {"page_size": 2}).json()["next"].split("cursor=")[1]
+    cursors: tuple[dict[str, str], ...] = ({}, {"cursor": unquote(second).split("&")[0]})
+    before = [rows_read(api, session, **cursor) for cursor in cursors]
+    for place in (5, 7):
+        crowd(session, rows[place], 500, ends=False)
+    for branch in Branch.objects.filter(parent=session.branch, fork_position__gte=rows[5].position):
+        summary(branch, through=branch.head_position)
+    assert [rows_read(api, session, **cursor) for cursor in cursors] == before
 
 
 # --- branches -------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from itertools import count
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -17,8 +18,9 @@ from chatapp import transcript
 from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
 from chatapp.outline import Outline, OutlineNode, facts_of, outline_of, with_ends
-from chatapp.outline_branch import branch_page
+from chatapp.outline_pages import START, NodePage, node_page
 from chatapp.transcript.writing import NewMessage, TranscriptError
+from compaction.models import SessionSummary
 from tests.chatapp.test_lineage import naive_rows
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, result, store, talk, user
@@ -198,6 +200,24 @@ def test_the_outline_is_that_of_a_naive_walk(queued, seed, moves):
         assert (facts.last_message.pk if facts.last_message else None) == last
 
 
+def pages_of(session: Session, branch: Any, size: int) -> list[OutlineNode]:
+    """Read a session's nodes, or a branch's, page by page to the end, and back to the beginning."""
+    after, end = START, (2**62, UUID(int=2**128 - 1))
+    pages: list[NodePage] = []
+    while not pages or pages[-1].has_behind:
+        pages.append(node_page(session, branch, size=size, after=after))
+        assert pages[-1].has_before == (after != START and bool(pages[-1].nodes))
+        after = pages[-1].nodes[-1].place if pages[-1].nodes else after
+    back: list[NodePage] = []
+    while not back or back[0].has_before:
+        back.insert(0, node_page(session, branch, size=size, before=end))
+        assert back[0].has_behind == (len(back) > 1)
+        end = back[0].nodes[0].place if back[0].nodes else (0, UUID(int=0))
+    there, again = ([node for page in found for node in page.nodes] for found in (pages, back))
+    assert list(map(told, again)) == list(map(told, there))
+    return there
+
+
 @each_life
 @few
 def test_the_pages_of_a_branch_are_its_nodes_of_the_whole_outline(queued, seed, moves):
@@ -206,19 +226,36 @@ def test_the_pages_of_a_branch_are_its_nodes_of_the_whole_outline(queued, seed, 
     for branch in whole.branches.values():
         expected = [node for node in whole.nodes if node.branch_id == branch.id]
         for size in (1, 2, 200):
-            pages, after, before = [], -1, []
-            while not pages or pages[-1].has_behind:
-                pages.append(branch_page(session, branch.id, size=size, after=after))
-                assert pages[-1].has_before == (after >= 0 and bool(pages[-1].nodes))
-                after = pages[-1].nodes[-1].position if pages[-1].nodes else after
-            found = [node for page in pages for node in page.nodes]
-            assert list(map(told, found)) == list(map(told, expected))
-            end = 2**62
-            while not before or before[0].has_before:
-                before.insert(0, branch_page(session, branch.id, size=size, before=end))
-                end = before[0].nodes[0].position if before[0].nodes else 0
-            backwards = [node for page in before for node in page.nodes]
-            assert list(map(told, backwards)) == list(map(told, expected))
+            assert list(map(told, pages_of(session, branch.id, size))) == list(map(told, expected))
+
+
+@each_life
+@few
+def test_the_pages_of_a_session_are_the_whole_outline(queued, seed, moves):
+    session = lived(seed, moves)
+    mark_at_random(session, random.Random(seed))
+    whole = list(map(told_whole, outline_of(session).nodes))
+    for size in (1, 4, 200):
+        assert list(map(told_whole, pages_of(session, None, size))) == whole
+
+
+def mark_at_random(session: Session, chance: random.Random) -> None:
+    """Store summaries of all branches, at places of theirs, before and behind them."""
+    for branch in Branch.objects.filter(session=session):
+        rows = {row.position for row in naive_rows(branch)}
+        places = sorted({1, *rows, branch.head_position + 1})
+        chosen = chance.sample(places, min(3, len(places)))
+        for kind, place in zip(("compaction", "compaction", "branch"), chosen, strict=False):
+            SessionSummary.objects.create(
+                session=session,
+                branch=branch,
+                kind=kind,
+                summary_text="What was said.",
+                trigger="manual",
+                reason="manual",
+                covers_from=1,
+                covers_through=place,
+            )
 
 
 def told(node: OutlineNode) -> tuple[Any, ...]:
@@ -228,6 +265,11 @@ def told(node: OutlineNode) -> tuple[Any, ...]:
     above = node.parent and node.parent.place
     counts = (node.head_count, node.fork_count)
     return (node.place, above, node.is_active, sorted(heads), sorted(forks), counts, marks)
+
+
+def told_whole(node: OutlineNode) -> tuple[Any, ...]:
+    """Return the same with the marks of branches that end at the node without own messages."""
+    return (*told(node), Counter(mark.pk for mark in node.marks))
 
 
 def check_nodes(outline: Outline, paths: dict[Any, list[Message]]) -> None:

@@ -223,6 +223,26 @@ def test_a_turn_on_a_long_old_session_works_it_off_until_nothing_falls_out(
     assert [len(conversation.read_by(one)) for one in conversation.summaries()][:5] == [60] * 5
 
 
+def test_one_request_waits_for_eight_batches_of_a_long_backlog(conversation, model_server):
+    """A call each, 60 messages each; what is left goes out of sight until workers have done it."""
+    model_server.script = [
+        {"when": {"purpose": "summary"}, "reply": {"text": "what was said"}},
+        {"when": {"purpose": "chat"}, "reply": {"text": "ok"}},
+    ]
+    store(conversation.session, [user(f"{code(n)} old words") for n in range(1_000)])
+    assert say(conversation.session, "still there?").answer.content == "ok"
+    assert len(model_server.summarising()) == 8
+    inline = CompactionRun.objects.filter(mode="inline")
+    assert [run.status for run in inline] == ["succeeded"] * 8
+    assert conversation.covered == 480
+    assert not SessionSummary.objects.filter(is_digest=True).exists()
+    while (waiting := CompactionRun.objects.filter(status="queued").first()) is not None:
+        execute_run(waiting.pk)
+    assert not snapshot_of(conversation.session).hides_messages
+    read = [conversation.read_by(summary) for summary in conversation.summaries()]
+    assert [number for one in read for number in one] == list(range(conversation.covered))
+
+
 # --- 2.3: ends, chunks ---------------------------------------------------------------------------
 
 

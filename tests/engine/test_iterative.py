@@ -93,6 +93,7 @@ def made(
         (LONG, 19_000, 4, None),
         (LONG, 19_001, 3, 2),
         ("u500 a800 u1200 a10 t3000 u5000 a8000 u4000 a2000", 20_000, 5, None),
+        ("u500 a800 a1200 t3000 u5000 a8000 u4000 a2000", 20_000, 4, None),
         ("u10 a10 t30000", 20_000, 1, 0),
         ("u10 a10 t30000 a10", 20_000, 3, 0),
         ("u10 a10 t100 t100 a10 u50", 120, 4, 0),
@@ -358,3 +359,34 @@ def test_a_turn_s_beginning_of_which_nothing_is_told_is_asked_for_again(times):
     assert ("PREFIX" in turn) == (times == 1)
     assert turn.strip()
     assert [step.code for step in engine.steps if step.outcome == "rejected"] == ["not_a_summary"]
+
+
+@dataclass
+class Beginner(Writer):
+    """A writer that takes so many tokens, and is told how many calls stand before a begun one."""
+
+    takes: int = 1_000
+    before: list[int] = field(default_factory=list)
+
+    def begin(self, request: SummaryRequest, *, beside: int) -> None:
+        assert request.kind == "prefix"
+        self.before.append(beside)
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        return self.takes
+
+
+@pytest.mark.parametrize(
+    ("takes", "before"),
+    [
+        # The history has 160 tokens. One call; refused, two halves and their merge; sure to be
+        # refused, so that the turn's beginning waits until it is asked for.
+        (160, [1]),
+        (159, [4]),
+        (60, []),
+    ],
+)
+def test_a_turn_s_beginning_is_begun_with_a_word_on_the_calls_before_it(takes, before):
+    summarizer = Beginner(takes=takes)
+    made(summarizer, job_of(), replace(CHECKPOINT, bisect_min_messages=2, planned_split=True))
+    assert summarizer.before == before

@@ -16,11 +16,16 @@ from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.fidelity.gate import NOT_A_SUMMARY, says_nothing
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import legal_cuts
+from compaction.engine.policy.head import must_be_halved
 from compaction.engine.strategies.bisect import BisectStrategy, BisectSummary
 from compaction.engine.strategies.calls import SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import with_turn
 from compaction.engine.strategies.finishing import prose_size
-from compaction.engine.strategies.halving import cut_at_sentence, estimate_calls
+from compaction.engine.strategies.halving import (
+    cut_at_sentence,
+    cut_in_halves,
+    estimate_calls,
+)
 from compaction.engine.strategies.sizing import longest_text, shared_out
 from compaction.engine.types import (
     CallEstimate,
@@ -64,6 +69,24 @@ class _Side:
     engine: BisectSummary
     request: SummaryRequest
     text: str = ""
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the call for all of it is sure to be refused."""
+        return self.engine.is_hopeless(self.request)
+
+    @property
+    def expected_calls(self) -> int:
+        """How many calls it takes as far as sizes tell: one, or those of its halves.
+
+        What the profile halves whatever the summariser takes needs both halves and their merge.
+        """
+        request, profile = self.request, self.engine.profile
+        limit = self.engine.summarizer.input_limit(request.target_tokens)
+        previous = self.engine.counter.count(request.previous) if request.previous else 0
+        calls = estimate_calls(request.items, limit, profile, previous_tokens=previous)
+        cut = cut_in_halves(request.items, profile, 0)
+        return max(calls, 3) if must_be_halved(request.items, profile, cut) else calls
 
     def knows(self, text: str) -> bool:
         """Whether a text stands in what this side has read or written."""
@@ -183,11 +206,11 @@ class IterativeSummary:
     def _begin(self, *sides: _Side) -> None:
         """Have the calls of all sides but the first go on while that is made, where that can be."""
         begin = getattr(self.summarizer, "begin", None)
-        if begin is None or sides[0].engine.is_hopeless(sides[0].request):
+        if begin is None or sides[0].is_hopeless:
             return
         for side in sides[1:]:
-            if not side.engine.is_hopeless(side.request):
-                begin(side.request)
+            if not side.is_hopeless:
+                begin(side.request, beside=sides[0].expected_calls)
 
     def _made(self, side: _Side) -> Outcome:
         outcome = side.engine.made(side.request)
