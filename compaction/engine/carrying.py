@@ -30,6 +30,7 @@ is sent already."""
 _WHATEVER_IT_SAVES = frozenset(
     {
         Reason.MANUAL,
+        Reason.FORCED,
         Reason.HARD_LIMIT,
         Reason.ARCHIVE,
         Reason.OVERFLOW,

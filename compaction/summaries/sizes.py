@@ -125,14 +125,14 @@ def must_shrink(
 
     What leads out of failures, a fallback digest and a batch that failures have made small, may
     bring a frame, and a question that is sent again, that are larger than what it saves, and so may
-    what a person asks for. An imported summary knows nothing of its request. Files
+    what a person wants whatever it saves. An imported summary knows nothing of its request. Files
     that are sent behind a text are no part of it.
     """
     text = snapshot.model.counter.count(outcome.text)
     is_longer = bool(does_not_shrink(outcome.input_tokens, text))
     profile = snapshot.profile
     spared = 0
-    if outcome.is_digest or _is_made_small(snapshot) or run.trigger == CompactionRun.Trigger.MANUAL:
+    if outcome.is_digest or _is_made_small(snapshot) or run.reason == Reason.FORCED:
         question = _question_behind(snapshot, outcome.items[-1])
         carriers = snapshot.front_with([SentSummary(text=outcome.text)]) - snapshot.front_with([])
         spared = frame_tokens(profile, snapshot.model) + question
