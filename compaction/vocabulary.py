@@ -236,7 +236,8 @@ EXPLANATIONS: dict[str, Explanation] = {
         means="Nothing was stored, and all messages are sent as before. Automatic runs wait until "
         "more has been said.",
         remedy="Nothing has to be done. To have less sent, ask for a shorter summary "
-        "(target_summary_tokens), keep fewer messages verbatim, or unpin messages.",
+        "(target_summary_tokens), keep fewer messages verbatim, or unpin messages. By hand, a "
+        "summary is stored in any case where that is asked for (force).",
         ways=("steps", "profile", "state", "session"),
     ),
     RunCode.LOST_RACE: Explanation(

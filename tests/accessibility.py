@@ -60,7 +60,7 @@ def violations(
                 watched = Watched(browser, base, width=width, scheme=scheme)
                 log_in(watched)
                 for page in pages:
-                    shown = watched.go(page.path)
+                    shown = page.open(watched)
                     if pictures is not None:
                         pictures.mkdir(parents=True, exist_ok=True)
                         name = f"{page.name}-{width}-{scheme}.png"

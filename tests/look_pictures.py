@@ -11,8 +11,8 @@ from uuid import uuid4
 
 from django.utils import timezone
 
-from chatapp.models import Incident, Session
-from compaction.models import CompactionRun, CompactionState, ModelBreaker, RecoveryStep
+from chatapp.models import AnswerRequest, Incident, Message, Session
+from compaction.models import CompactionRun, CompactionState, ModelBreaker
 from compaction.profiles import find_profile
 
 
@@ -33,12 +33,12 @@ def store_things(session: Session) -> None:
     )
 
 
-def left_out(session: Session, at: Any) -> RecoveryStep:
-    """Store that an answer was given with messages left out."""
-    return RecoveryStep.objects.create(
-        session=session, branch=session.branch, recovery=uuid4(), order=0, action="halve",
-        outcome="smaller", error_kind="context_overflow", error="too large", tokens_before=9_000,
-        tokens_after=4_000, created_at=at,
+def left_out(session: Session, at: Any) -> AnswerRequest:
+    """Store that the newest answer was given with messages left out."""
+    answer = Message.objects.filter(session=session, role="assistant").latest("position")
+    return AnswerRequest.objects.create(
+        session=session, message=answer, digest="", left_out=12, left_out_branch=answer.branch_id,
+        created_at=at,
     )  # fmt: skip
 
 

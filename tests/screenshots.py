@@ -30,10 +30,20 @@ SHOWN_PAGES = ("front", "session", "request", "timeline", "tree", "run", "summar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """One page to take: a name for its file, and its address."""
+    """One page to take: a name for its file, its address, and what is pressed there, if any."""
 
     name: str
     path: str
+    press: str = ""
+
+    def open(self, watched: Any) -> Any:
+        """Show it in a browser, and return it."""
+        shown = watched.go(self.path)
+        if self.press:
+            # It may be folded away, where nobody could click at it.
+            with shown.expect_navigation():
+                shown.evaluate("(press) => document.querySelector(press).click()", self.press)
+        return shown
 
 
 def main() -> None:
@@ -85,6 +95,7 @@ def prepare(*, whole: bool) -> list[Page]:
         pages += abridged_pages(user)
         pages += comparison_pages(session, user)
         pages += look_pages(session, user)
+        pages += desk_pages(session, user)
     if whole and (SHARED / PI_SESSION).is_dir():
         files = sorted((SHARED / PI_SESSION).glob("*.jsonl"), key=lambda one: one.stat().st_size)
         call_command("import_transcript", str(files[-1]), owner=USER, verbosity=0)
@@ -111,16 +122,26 @@ def compact(session: Any) -> None:
 
 
 def lists() -> list[Page]:
-    """Return the lists of every model."""
-    names = (
-        "chatapp/session", "chatapp/message", "chatapp/branch", "chatapp/incident",
-        "chatapp/learnedlimits", "compaction/sessionsummary",
-        "compaction/compactionrun", "compaction/compactionstep", "compaction/compactionstate",
-        "compaction/compactionprofile", "compaction/sessionsummarymessage",
-        "compaction/modelbreaker", "compaction/workerheartbeat",
-        "compaction/memory", "compaction/memoryrun", "compaction/memoryversion",
-    )  # fmt: skip
-    return [Page(name=f"list-{name.split('/')[1]}", path=f"/admin/{name}/") for name in names]
+    """Return the lists of every model that has pages of its own."""
+    from django.contrib import admin
+
+    # Pages are registered with the addresses; commands do without.
+    admin.autodiscover()
+    names = [
+        (model._meta.app_label, str(model._meta.model_name))
+        for model in admin.site._registry
+        if model._meta.app_label in ("chatapp", "compaction")
+    ]
+    return [Page(name=f"list-{name}", path=f"/admin/{app}/{name}/") for app, name in names]
+
+
+def desk_pages(session: Any, user: Any) -> list[Page]:
+    """Return the pages that belong to no session: owners, imports, keys, bulk jobs, forms."""
+    from tests.desk_pictures import asking, desk_addresses
+
+    found = [Page(name=name, path=path) for name, path in desk_addresses(session, user).items()]
+    asked = asking(session).items()
+    return [*found, *(Page(name=name, path=path, press=press) for name, (path, press) in asked)]
 
 
 def tree_pages(user: Any, *, whole: bool) -> list[Page]:
@@ -277,7 +298,7 @@ def take_for_docs(base: str, pages: list[Page]) -> None:
         log_in(watched)
         for page in pages:
             if page.name in SHOWN_PAGES:
-                watched.go(page.path).screenshot(path=PICTURES / f"{page.name}.png")
+                page.open(watched).screenshot(path=PICTURES / f"{page.name}.png")
                 print(f"docs/pictures/{page.name}.png")
         tell_faults(watched)
 
@@ -294,7 +315,7 @@ def take_all(base: str, pages: list[Page], folder: Path) -> None:
                 log_in(watched)
                 for page in pages:
                     started = time.monotonic()
-                    shown = watched.go(page.path)
+                    shown = page.open(watched)
                     took = time.monotonic() - started
                     wide = " WIDER THAN THE WINDOW" if watched.is_wider_than_the_window() else ""
                     file = folder / f"{page.name}-{width}-{scheme}.png"

@@ -207,7 +207,7 @@ def window_bar(tokens: int, model: ModelConfig | None) -> SafeString | str:
         return f"{tokens:,} tokens"
     taken = math.ceil(tokens * model.scale)
     share = taken / model.context_window
-    words = f"{100 * share:.0f} %"
+    words = f"{100 * share:,.0f} %"
     told = f"{taken:,} of {model.context_window:,} tokens"
     tone = "over" if share > 1 else "full" if share > NEARLY_FULL else "fits"
     return format_html(

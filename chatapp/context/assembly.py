@@ -201,7 +201,7 @@ def assemble(
             pinned=pinned,
             kept=sum(tokens[:pending_from]),
             pending=sum(tokens[pending_from:]),
-            frames=model.request_frames(_messages_of(session, part)),
+            frames=model.request_frames(len(front) + len(part.kept)),
             reserve=_reserve_of(model) if reserve is None else reserve,
             window=model.context_window,
             counter=model.counter.name,
@@ -219,12 +219,6 @@ def showing_part(context: Context, not_shown: NotShown | None) -> Context:
     frames = model.message_frame_tokens * not_shown.messages if model else 0
     account = replace(account, kept=account.kept + not_shown.tokens, frames=account.frames + frames)
     return replace(context, account=account, not_shown=not_shown)
-
-
-def _messages_of(session: Session, part: HistoryPart) -> int:
-    """Return how many messages a request has, those counted apart that go out as one."""
-    prompts = bool(session.system_prompt) + bool(part.memories)
-    return prompts + len(part.system) + len(part.summaries) + len(part.kept)
 
 
 def _reserve_of(model: ModelConfig) -> int:

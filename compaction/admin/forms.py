@@ -236,28 +236,28 @@ class CompactForm(InstructedForm):
         label="Messages that stay verbatim",
         help_text="The newest ones; empty: as the profile says.",
     )
+    force = forms.BooleanField(
+        required=False,
+        label="Even where the next request becomes no smaller",
+        help_text="Otherwise such a run is skipped.",
+    )
 
 
 def compact(
-    request: HttpRequest,
-    session: Session,
-    *,
-    instructions: str = "",
-    keep_last_n: int | None = None,
+    request: HttpRequest, session: Session, *, force: bool = False, **told: Any
 ) -> SafeString:
-    """Queue a run by hand and say so; raises one of acting.REFUSALS."""
+    """Queue a run by hand that is told so much and say so; raises one of acting.REFUSALS."""
     snapshot = snapshot_of(session)
     run = request_run(
         RunRequest(
             session=session,
             branch=snapshot.branch,
             trigger=CompactionRun.Trigger.MANUAL,
-            reason=Reason.MANUAL,
+            reason=Reason.FORCED if force else Reason.MANUAL,
             profile=snapshot.profile_row,
             background=True,
-            instructions=instructions,
-            keep_last_n=keep_last_n,
             requested_by=request.user,
+            **told,
         )
     )
     return queued(run)

@@ -35,8 +35,8 @@ def cost_panel(request: HttpRequest, owner: Any) -> Panel | None:
     ).count()
     named = (
         ("Runs", "runs", formatting.number),
-        ("Model calls", "calls", formatting.number),
-        ("Tokens, in and out", "tokens", formatting.number),
+        ("Calls of summarisers", "calls", formatting.number),
+        ("Tokens in and out of language models", "tokens", formatting.number),
         ("Cost", "cost", formatting.money),
     )
     rows = [

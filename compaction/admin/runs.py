@@ -144,7 +144,7 @@ class CompactionRunAdmin(WideList):
                 "finished_at",
                 "took",
                 "restarts",
-                "worker",
+                "worker_id",
             ),
             optional={"waits_until": "waits_until"},
         ),
@@ -216,6 +216,7 @@ class CompactionRunAdmin(WideList):
         "From a prompt cache", lambda run: lists.from_cache(run.cached_tokens, run.prompt_tokens)
     )
     ratio_shown = column("Ratio", "ratio", formatting.percent)
+    worker_id = column("Worker", "worker", html.short_id)
 
     # --- page -------------------------------------------------------------------------------------
 

@@ -233,7 +233,10 @@ class SummarySerializer(serializers.ModelSerializer[SessionSummary]):
 
 
 class CompactSerializer(KnownFields):
-    """How to compact: `wait` for the end, or only say what would happen (`dry_run`)."""
+    """How to compact: `wait` for the end, or only say what would happen (`dry_run`).
+
+    With `force` also where the next request becomes no smaller; otherwise that is skipped.
+    """
 
     instructions = serializers.CharField(
         required=False, allow_blank=True, default="", max_length=4000
@@ -241,6 +244,7 @@ class CompactSerializer(KnownFields):
     profile = serializers.CharField(required=False, allow_blank=True, default="", max_length=60)
     dry_run = serializers.BooleanField(required=False, default=False)
     wait = serializers.BooleanField(required=False, default=False)
+    force = serializers.BooleanField(required=False, default=False)
 
 
 class EstimateSerializer(serializers.Serializer[Any]):

@@ -27,6 +27,7 @@ from chatapp.models import Message
 from chatapp.pools import Pool, answered_in, slow_work
 from compaction.api import serializers as shapes
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
+from compaction.engine.policy.reasons import Reason
 from compaction.errors import CompactionError
 from compaction.models import (
     CompactionProfile,
@@ -98,7 +99,7 @@ class CompactView(SessionView):
         arguments: dict[str, Any] = {
             "session": session,
             "trigger": MANUAL,
-            "reason": "manual",
+            "reason": Reason.FORCED if asked["force"] else Reason.MANUAL,
             "instructions": asked["instructions"],
             "requested_by": request.user,
         }

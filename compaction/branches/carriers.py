@@ -59,9 +59,16 @@ def frame_tokens(profile: Profile, model: ModelConfig) -> int:
     return carrying.frame_tokens(profile, partial(text_tokens, model))
 
 
-def carrier_messages(profile: Profile, summaries: Sequence[SentSummary]) -> int:
-    """Return how many messages carry these summaries in a request."""
-    return carrying.carrier_messages(profile, len(summaries))
+def front_messages(
+    profile: Profile, model: ModelConfig, *, prompts: int, summaries: Sequence[SentSummary]
+) -> int:
+    """Return how many messages stand before the conversation (carrying.front_messages)."""
+    return carrying.front_messages(
+        profile,
+        prompts=prompts,
+        summaries=len(summaries),
+        is_single=model.single_leading_system,
+    )
 
 
 def chars_since_summary(state: CompactionState) -> int:

@@ -40,17 +40,23 @@ def is_past_window(snapshot: BranchSnapshot) -> bool:
     if not snapshot.recovers or snapshot.profile.sent_limit or model.context_window <= 0:
         return False
     most = WINDOWS * model.context_window / model.scale
-    if branch.token_total - state.covered_tokens <= most:
+    frames = model.message_frame_tokens * (branch.message_count - state.covered_messages)
+    if branch.token_total - state.covered_tokens + frames <= most:
         return False
     return _said_tokens(snapshot, most) > most
 
 
 def _said_tokens(snapshot: BranchSnapshot, most: float) -> int:
-    """Return the tokens of the newest messages but tools' results, as soon as they pass `most`."""
+    """Return the tokens of the newest messages but tools' results, as soon as they pass `most`.
+
+    That is with the frames of all of them: a result that is cut has its frame.
+    """
     found, before = 0, None
+    frame = snapshot.model.message_frame_tokens
     for size in chain(PAGES, repeat(PAGES[-1])):
         page = newest_rows(snapshot, _sizes, most=size, before=before)
         found += sum(tokens for _, role, tokens in page if role != Message.Role.TOOL)
+        found += frame * len(page)
         if found > most or len(page) < size:
             break
         before = page[-1][0]

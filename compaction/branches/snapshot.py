@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -22,7 +23,7 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import PinnedPlace
 from compaction.branches.carriers import (
     carried_tokens,
-    carrier_messages,
+    front_messages,
     sent_form,
     summaries_to_send,
 )
@@ -39,6 +40,7 @@ from compaction.branches.leases import state_of
 from compaction.branches.memory_block import MemoryBlock, memory_block
 from compaction.branches.reported_size import ReportedSize, reported_size
 from compaction.conf import compaction_settings
+from compaction.engine.carrying import merges_system
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.gates import gate_of
 from compaction.engine.policy.holds import reserve_under
@@ -274,9 +276,32 @@ class BranchSnapshot:
     @cached_property
     def fixed_messages(self) -> int:
         """How many messages the next request has besides those behind the cursor."""
-        prompts = bool(self.session.system_prompt) + bool(self.memories.text)
-        carriers = carrier_messages(self.profile, self.sent_forms)
-        return prompts + pins_covered(self).messages + carriers
+        return self.front_with(self.sent_forms) - self._rules + pins_covered(self).messages
+
+    def front_with(self, summaries: Sequence[SentSummary]) -> int:
+        """Return how many messages stand before the next request's conversation.
+
+        That is with these summaries, and with the conversation's rules.
+        """
+        prompts = bool(self.session.system_prompt) + bool(self.memories.text) + self._rules
+        return front_messages(self.profile, self.model, prompts=prompts, summaries=summaries)
+
+    @cached_property
+    def _rules(self) -> int:
+        """How many rules of the conversation the next request has, where that makes a difference.
+
+        Apart, each is a message like any other; merged, all are one.
+        """
+        if not self.merges_front:
+            return 0
+        covered = sum(row.is_pinned_system for row in self.pinned)
+        # They open a conversation: behind a cursor there are hardly any.
+        return covered if self.state.cursor else len(self.rules_behind)
+
+    @property
+    def merges_front(self) -> bool:
+        """Whether the next request's system messages are one."""
+        return self.model.single_leading_system or merges_system(self.profile)
 
     @property
     def counted_tokens(self) -> int:

@@ -171,6 +171,7 @@ def _replayed(
                 counter=conversation.counter,
                 result_window=summariser.window_for(own),
                 frame_tokens=own.message_frame_tokens,
+                is_single=own.single_leading_system,
             ),
             summarizer=summariser.summarizer(
                 own, profile, messages=len(conversation.sums), counter=conversation.counter

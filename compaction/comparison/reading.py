@@ -62,7 +62,8 @@ class StoredConversation:
         self.sums = ConversationSums(list(self._sizes()))
         texts = tools_tokens(self.model, session.tools)
         texts += text_tokens(self.model, session.system_prompt)
-        self.prompt_tokens = texts + self.model.request_frames(bool(session.system_prompt))
+        self.has_prompt = bool(session.system_prompt)
+        self.prompt_tokens = texts + self.model.request_frames(self.has_prompt)
         self._pages: OrderedDict[int, list[Item]] = OrderedDict()
 
     @property

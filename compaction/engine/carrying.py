@@ -30,6 +30,7 @@ is sent already."""
 _WHATEVER_IT_SAVES = frozenset(
     {
         Reason.MANUAL,
+        Reason.FORCED,
         Reason.HARD_LIMIT,
         Reason.ARCHIVE,
         Reason.OVERFLOW,
@@ -76,18 +77,39 @@ def frame_tokens(profile: Profile, count: Count) -> int:
     return sum(count(str(message["content"])) for message in _frames(profile, 1))
 
 
-def carrier_messages(profile: Profile, summaries: int) -> int:
-    """Return how many messages carry so many summaries in a request."""
-    return len(_frames(profile, summaries)) if summaries else 0
+def front_messages(profile: Profile, *, prompts: int, summaries: int, is_single: bool) -> int:
+    """Return how many messages stand before a request's conversation.
+
+    `prompts` are its system messages besides those that carry summaries. All of them are one where
+    the rendering merges them, and where the server takes one alone (`is_single`).
+    """
+    rendering, carriers = _carried_by(profile, summaries)
+    system: int = prompts + sum(message["role"] == "system" for message in carriers)
+    others = prompts + len(carriers) - system
+    return others + (min(1, system) if is_single or rendering.merges_system else system)
+
+
+def merges_system(profile: Profile) -> bool:
+    """Whether the profile's rendering makes one of all system messages before a conversation."""
+    try:
+        return bool(RENDERINGS.get(profile.rendering).merges_system)
+    except UnknownNameError:
+        return False
 
 
 def _frames(profile: Profile, summaries: int) -> Sequence[Any]:
     """Return the messages that carry so many summaries, without their texts."""
+    return _carried_by(profile, summaries)[1]
+
+
+def _carried_by(profile: Profile, summaries: int) -> tuple[Rendering, Sequence[Any]]:
+    """Return what carries so many summaries, and the rendering that makes it."""
     try:
-        return _empty(RENDERINGS.get(profile.rendering), profile, summaries)
+        rendering = RENDERINGS.get(profile.rendering)
+        return rendering, _empty(rendering, profile, summaries) if summaries else ()
     # What a rendering fails at is told where a request is put together.
     except Exception:
-        return _empty(FALLBACK_RENDERING, profile, summaries)
+        return FALLBACK_RENDERING, _empty(FALLBACK_RENDERING, profile, summaries)
 
 
 def _empty(rendering: Rendering, profile: Profile, summaries: int) -> Sequence[Any]:

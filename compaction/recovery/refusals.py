@@ -56,9 +56,10 @@ def is_hopeless(error: ModelError, snapshot: BranchSnapshot, refused: Context) -
 
 
 def _least_tokens(question: Message, snapshot: BranchSnapshot, refused: Context) -> float:
-    """Return the tokens of a request with nothing but prompt, tools and question."""
-    account = refused.account
-    return (question.tokens + account.system + account.tools) * snapshot.model.scale
+    """Return the tokens of a request with nothing but prompt, tools and question, framed."""
+    account, prompts = refused.account, bool(snapshot.session.system_prompt)
+    frames = snapshot.model.request_frames(prompts + 1)
+    return (question.tokens + account.system + account.tools + frames) * snapshot.model.scale
 
 
 def _advice(error: ModelError) -> str:

@@ -17,7 +17,7 @@ from chatapp.context.assembly import Context
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message
 from chatapp.selectors import path_messages
-from compaction.branches.context_builder import question_in
+from compaction.branches.context_builder import for_their_pin, question_in
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.branches.tail import behind_cursor
 
@@ -64,7 +64,9 @@ def cause_of(snapshot: BranchSnapshot, refused: Context, *, allowed: int) -> Cau
     """Return what makes a refused request too large; None where no part of it stands out."""
     account = refused.account
     limit = _Limit(allowed=allowed, reserve=account.reserve, scale=snapshot.model.scale)
-    front = account.system + account.tools
+    model = snapshot.model
+    frames = model.request_frames(bool(snapshot.session.system_prompt))
+    front = account.system + account.tools + frames
     question = question_in(behind_cursor(snapshot).rows)
     if limit.is_passed_by(front):
         return Cause(
@@ -72,14 +74,17 @@ def cause_of(snapshot: BranchSnapshot, refused: Context, *, allowed: int) -> Cau
             f"({account.tools:,}) alone are too large; {limit.words}.",
             advice="Shorten the system prompt, or give the session fewer tools.",
         )
-    if question is not None and limit.is_passed_by(front + question.tokens):
+    asked = front
+    if question is not None:
+        asked += question.tokens + model.message_frame_tokens
+    if question is not None and limit.is_passed_by(asked):
         return Cause(
             said=f"Message {question.place} alone has about {question.tokens:,} tokens "
             f"({address_of(question)}); {limit.words}.",
             advice=_ADVICE[Message.Role.USER],
         )
-    asked = front + (question.tokens if question is not None else 0)
-    if account.pinned and limit.is_passed_by(asked + account.pinned):
+    pins = model.message_frame_tokens * len(for_their_pin(snapshot))
+    if account.pinned and limit.is_passed_by(asked + account.pinned + pins):
         return Cause(
             said=f"Pinned messages take {account.pinned:,} tokens of every request; {limit.words}.",
             advice="Unpin some of them: the summaries tell of what they say.",

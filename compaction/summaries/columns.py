@@ -27,7 +27,8 @@ class Sizes:
 
     `sent` is what the summary costs in a request: its text, frame and abridged history. `passed`
     are the tokens of the messages whose place it takes, `again` what of them is sent all the same,
-    `replaced` the summaries that it takes the place of, as they were sent.
+    `replaced` the summaries that it takes the place of, as they were sent, `frames` what the
+    messages of the request take more by their frames, less where it has fewer of them.
     """
 
     before: int
@@ -37,6 +38,7 @@ class Sizes:
     passed: int = 0
     again: int = 0
     replaced: int = 0
+    frames: int = 0
 
     def ratio(self, outcome: Outcome) -> float:
         """Return what the summary costs as a part of what it was made of; 0 without an input."""

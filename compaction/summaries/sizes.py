@@ -15,7 +15,7 @@ from django.db.models import Q
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import rows_from
 from chatapp.transcript import set_request_tokens
-from compaction.branches.carriers import carried_tokens, carrier_messages, frame_tokens, sent_form
+from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
 from compaction.branches.planning import least_tokens
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -52,7 +52,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
     whole = old + text + carried_tokens(snapshot.profile, snapshot.model, [*forms, new])
     passed = sum(item.tokens for item in outcome.passed)
     sent = snapshot.sent_summary_tokens
-    more = _carriers(snapshot, [*forms, new]) - _carriers(snapshot, snapshot.sent_forms)
+    more = snapshot.front_with([*forms, new]) - snapshot.front_with(snapshot.sent_forms)
     more += len(pins) + bool(question) - len(outcome.passed)
     frames = snapshot.model.message_frame_tokens * more
     return Sizes(
@@ -63,6 +63,7 @@ def sizes_of(snapshot: BranchSnapshot, outcome: Outcome) -> Sizes:
         passed=passed,
         again=again,
         replaced=max(0, sent - beside),
+        frames=frames,
     )
 
 
@@ -73,10 +74,6 @@ def request_before(snapshot: BranchSnapshot, *, passed: Sequence[Item] = ()) -> 
     question = 0 if is_over else _question_tokens(snapshot, snapshot.state.cursor)
     frame = snapshot.model.message_frame_tokens if question else 0
     return snapshot.counted_tokens + question + frame
-
-
-def _carriers(snapshot: BranchSnapshot, forms: Sequence[SentSummary]) -> int:
-    return carrier_messages(snapshot.profile, forms)
 
 
 def note_request_size(session: Session) -> None:
@@ -126,21 +123,20 @@ def must_shrink(
     what it was made of. Where messages would fall out of the request, that is a SummaryFailed: the
     next attempt is another one.
 
-    What a person asks for may bring a frame, and a question that is sent again, that are larger
-    than what it saves, and so may what leads out of failures: a fallback digest, and a batch that
-    failures have made small. An imported summary knows nothing of its request. Files that are sent
-    behind a text are no part of it.
+    What leads out of failures, a fallback digest and a batch that failures have made small, may
+    bring a frame, and a question that is sent again, that are larger than what it saves, and so may
+    what a person wants whatever it saves. An imported summary knows nothing of its request. Files
+    that are sent behind a text are no part of it.
     """
     text = snapshot.model.counter.count(outcome.text)
     is_longer = bool(does_not_shrink(outcome.input_tokens, text))
     profile = snapshot.profile
     spared = 0
-    leads_out = outcome.is_digest or _is_made_small(snapshot)
-    if leads_out or run.trigger == CompactionRun.Trigger.MANUAL:
+    if outcome.is_digest or _is_made_small(snapshot) or run.reason == Reason.FORCED:
         question = _question_behind(snapshot, outcome.items[-1])
-        framed = _carriers(snapshot, [SentSummary(text=outcome.text)]) + bool(question)
+        carriers = snapshot.front_with([SentSummary(text=outcome.text)]) - snapshot.front_with([])
         spared = frame_tokens(profile, snapshot.model) + question
-        spared += snapshot.model.message_frame_tokens * framed
+        spared += snapshot.model.message_frame_tokens * (carriers + bool(question))
     if not is_longer and not (sizes.before and sizes.after - spared >= sizes.before):
         return
     sentence = no_gain_sentence(len(outcome.passed), sizes)
@@ -163,6 +159,8 @@ def no_gain_sentence(messages: int, sizes: Sizes) -> str:
         said += f", of which {sizes.again:,} are sent all the same"
     if sizes.replaced:
         said += f"; what it takes the place of has {sizes.replaced:,}"
+    if sizes.frames > 0:
+        said += f"; roles and marks of the request's messages take {sizes.frames:,} more"
     return f"{said}."
 
 

@@ -3,8 +3,9 @@
     python -m tests.bench.listing --sessions 100000
 
 It fills the configured database with rows as lists read them (sessions, branches, states, one
-message and now and then a run, a summary and an incident each), asks every list of the admin, and
-the list of sessions with each of its filters and orders, and prints what a page took. Pages that
+message and now and then a run, a summary and an incident each), asks every list of the admin, the
+list of sessions with each of its filters and orders, the front page, what needs a look and an
+owner's page, and prints what a page took. Pages that
 take more queries on a full page than on a short one, or more CPU than MOST_MS, end it with 1.
 """
 
@@ -175,7 +176,16 @@ def addresses() -> dict[str, str]:
     from django.contrib import admin
     from django.urls import reverse
 
-    found = {}
+    # Pages are registered with the addresses; commands do without.
+    admin.autodiscover()
+    found = {
+        "front page": reverse("admin:index"),
+        "needs a look": reverse("admin:compaction_needs_look"),
+        "a new bulk job": reverse("admin:compaction_bulk_new"),
+        "models": reverse("admin:chatapp_learnedlimits_models"),
+        "an owner": reverse("admin:chatapp_session_owner", args=[_any_owner()]),
+        "tables": reverse("admin:app_list", args=["compaction"]),
+    }
     for model in admin.site._registry:
         if model._meta.app_label in ("chatapp", "compaction"):
             found[model._meta.label] = reverse(
@@ -193,6 +203,13 @@ def addresses() -> dict[str, str]:
     }.items():  # fmt: skip
         found[f"sessions, {name}"] = f"{sessions}?{asked}"
     return found
+
+
+def _any_owner() -> Any:
+    """Return the key of an owner of sessions."""
+    from chatapp.models import Session
+
+    return Session.objects.order_by("pk").values_list("owner", flat=True)[0]
 
 
 def time_lists(*, explain: bool) -> list[str]:

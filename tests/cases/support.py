@@ -136,8 +136,8 @@ def fresh(session: Session) -> Session:
 
 
 def compact(session: Session, **arguments: Any) -> CompactionRun:
-    """`force_compaction`: one run regardless of thresholds."""
-    arguments = {"trigger": "manual", "reason": "manual"} | arguments
+    """`force_compaction`: one run regardless of thresholds, and of what it saves."""
+    arguments = {"trigger": "manual", "reason": "forced"} | arguments
     return compact_branch(session=fresh(session), **arguments)
 
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from chatapp import transcript
 from chatapp.audit import AuditEntry
 from chatapp.models import Message, Session
 from compaction.branches.snapshot import snapshot_of
@@ -211,3 +212,28 @@ def test_who_restores_and_lifts_stands_in_the_audit_log(compacted, owner):
     ]
     assert str(summary.pk)[-8:] in entries[0].text
     assert "held until somebody lifts it" in entries[0].text
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_another_profile_that_the_session_is_given_ends_no_hold(
+    compacted, owner, model_server, preset
+):
+    """On the session and on a fork of it: its rules count as little as those that were there."""
+    session = compacted("balanced")
+    restored(session, owner)
+    whole_turn(session, model_server)
+    values = QUIET | PRESETS[preset]
+    other = save_profile(name="other", base=preset, parameters=values)
+    CompactionState.objects.filter(pk=session.branch.pk).update(profile=other.name)
+    calls = len(model_server.summarising())
+    for _ in range(4):
+        whole_turn(session, model_server)
+    last = Message.objects.filter(branch=session.branch, kind="message").latest("position")
+    shared = spoken(session)
+    transcript.switch(session, transcript.fork(session, at=last))
+    for number in range(2):
+        say(session, f"And on this branch, {number}?")
+        sent = [message["content"] for message in model_server.of("chat")[-1].messages]
+        assert sent[: len(shared)] == shared
+        work_off()
+    assert len(model_server.summarising()) == calls

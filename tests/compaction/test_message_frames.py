@@ -7,12 +7,16 @@ import pytest
 from chatapp import transcript
 from chatapp.checks import check_limits
 from chatapp.context.backend import context_backend
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.models import LearnedLimits, Session
+from compaction.branches.past_window import is_past_window
 from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import snapshot_of
 from compaction.engine.policy.cuts import cut_recent_tokens
 from compaction.engine.profile import PRESETS
 from compaction.engine.protocols import PlanFacts
+from compaction.recovery.refusals import is_hopeless
+from compaction.recovery.too_large import cause_of
 from tests.compaction.support import NEVER, compact, say
 from tests.engine.extractive_support import item
 from tests.factories import SessionFactory, profile, store, talk, user
@@ -101,3 +105,55 @@ def test_a_tail_leaves_room_for_its_frames():
     plan = cut_recent_tokens(items, PRESETS["balanced"], facts)
     # Ten of 5 tokens; without frames 50 would be kept.
     assert len(plan.keep) == 10
+
+
+@pytest.mark.parametrize("merged", ["by the rendering", "for the server"])
+def test_what_goes_out_as_one_message_has_one_frame(
+    owner, model_server, use_models, queued, merged
+):
+    """Prompt, rules and summary were counted as if they stood apart."""
+    by_rendering = merged == "by the rendering"
+    use_models(model_server.models(SINGLE_LEADING_SYSTEM=not by_rendering))
+    profile(**NEVER, keep_last_n=4, rendering="merged_system" if by_rendering else "system")
+    rules = [{"role": "system", "content": f"Rule {number}."} for number in range(3)]
+    session = SessionFactory(owner=owner, system_prompt="Be brief.", wires=rules)
+    for row in session.messages.all():
+        transcript.set_pinned(row, True)
+    store(session, talk(8))
+    for compacted in (False, True):
+        run = compact(session) if compacted else None
+        sent = context_backend.preview(Session.objects.get(pk=session.pk))
+        assert [one["role"] for one in sent.messages].count("system") == 1
+        # The answer's beginning is framed, too.
+        assert sent.account.frames == 4 * (len(sent.messages) + 1)
+        assert snapshot_of(Session.objects.get(pk=session.pk)).request_tokens == sent.account.used
+    assert run.tokens_after == sent.account.used
+
+
+def test_a_history_of_frames_alone_is_past_the_window(owner, model_server, use_models, queued):
+    use_models(model_server.models(CONTEXT_WINDOW=1000, MAX_OUTPUT=100))
+    profile(**NEVER)
+    # 5 tokens each, of 4,000 in four windows.
+    session = SessionFactory(owner=owner, wires=greetings(801))
+    assert is_past_window(snapshot_of(session))
+    fewer = SessionFactory(owner=owner, wires=greetings(800))
+    assert not is_past_window(snapshot_of(fewer))
+
+
+def test_a_question_that_only_its_frames_make_too_large_is_named(owner, model_server, use_models):
+    """Prompt and question have 995 tokens, and three frames 12: the window has 1,000."""
+    use_models(model_server.models(CONTEXT_WINDOW=1000, MAX_OUTPUT=100))
+    profile(**NEVER)
+    session = SessionFactory(owner=owner, system_prompt="Be brief.")
+    room = 995 - account(session).system
+    count = snapshot_of(session).model.counter.count
+    text = next(text for text in ("hi " * n for n in range(room, 3000)) if count(text) >= room)
+    (question,) = store(session, [user(text)])
+    assert question.tokens == room
+    snapshot = snapshot_of(session)
+    refused = context_backend.preview(Session.objects.get(pk=session.pk))
+    overflow = ModelError(ErrorKind.CONTEXT_OVERFLOW, "too long", allowed=1000)
+    assert is_hopeless(overflow, snapshot, refused)
+    cause = cause_of(snapshot, refused, allowed=1000)
+    assert cause is not None
+    assert f"/messages/{question.pk}/" in cause.said

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
+from chatapp.context.assembly import text_tokens
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, run_turn
-from compaction.branches.carriers import frame_tokens
 from compaction.branches.context_builder import context_of
 from compaction.branches.planning import decision_of
 from compaction.branches.snapshot import snapshot_of
@@ -24,7 +24,7 @@ from tests import facts
 from tests.compaction.support import NEVER, compact, say, state
 from tests.factories import SessionFactory, profile, store, talk, user
 from tests.facts import code
-from tests.fakes.model_server import ModelServer
+from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer
 
 pytestmark = pytest.mark.django_db
 # In the shape of sentences that are no echo, no repetition, and name nothing.
@@ -260,20 +260,74 @@ def test_a_small_conversation_is_never_made_larger(owner, use_models, queued, pr
                 question = sentences(chance, 10 * chance.randint(1, 8))
                 store(session, [user(chance.choice(("hi", question))), *talk(1)[1:]])
                 before = used(session)
-                # By hand a summary may bring its frame (docs/decisions/0036).
                 if chance.random() < 0.5:
                     run = compact(session, trigger="proactive", reason="precheck")
-                    frame = 0
                 else:
                     run = compact(session, keep_last_n=chance.choice((None, 0, 1)))
-                    frame = frame_tokens(snapshot_of(session).profile, snapshot_of(session).model)
                 assert run.status in ("succeeded", "skipped"), run.error
                 after = used(session)
                 if run.status == "succeeded":
                     assert (run.tokens_before, run.tokens_after) == (before, after)
-                    assert after < before + frame
+                    assert after < before
                 else:
                     assert after == before
+
+
+RENDERINGS = ("system", "merged_system", "user_tags", "node")
+
+
+@pytest.mark.parametrize("rendering", RENDERINGS)
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_six_chats_of_hi_never_grow_by_rule_or_hand(owner, use_models, queued, preset, rendering):
+    """Each turn a rule may fire, and after it somebody compacts by hand."""
+    own = {"minimum_gain": 0.0, "cooldown_seconds": 0, "rendering": rendering}
+    save_profile(name="hi", base=preset, parameters=own, make_default=True)
+    short = {"when": {"purpose": "summary"}, "reply": {"text": "They said hi."}}
+    with ModelServer([short, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models(CONTEXT_WINDOW=4000, MAX_OUTPUT=200))
+        for number, turns in enumerate((1, 2, 3, 4, 6, 12)):
+            session = SessionFactory(owner=owner, system_prompt="Be brief." * (number % 2))
+            for _ in range(turns):
+                say(session, "hi")
+                for queued_run in CompactionRun.objects.filter(status="queued"):
+                    execute_run(queued_run.pk)
+            before, sent = used(session), context_of(snapshot_of(session)).messages
+            assert before <= _whole(session)
+            run = compact(session, keep_last_n=0)
+            after = used(session)
+            if run.status == "succeeded":
+                assert (run.tokens_before, run.tokens_after) == (before, after)
+                assert after < before
+                continue
+            assert (run.status, after) == ("skipped", before)
+            assert context_of(snapshot_of(session)).messages == sent
+            assert run.error_code in ("no_gain", "nothing_to_do")
+            if run.error_code == "no_gain":
+                said = r"The summary of .* would have \d+ tokens, the messages? ha"
+                assert re.match(said, run.error)
+
+
+def test_who_wants_a_summary_whatever_it_saves_says_so(owner, model_server, queued, api):
+    profile(**NEVER, keep_last_n=0)
+    short = {"when": {"purpose": "summary"}, "reply": {"text": "They said hi."}}
+    model_server.script = [short, *model_server.script]
+    session = SessionFactory(owner=owner)
+    store(session, [user("hi"), {"role": "assistant", "content": "Good morning to you."}] * 2)
+    url = f"/api/v1/sessions/{session.pk}/compact/"
+    skipped = api.post(url, {"wait": True}, format="json").json()
+    assert (skipped["status"], skipped["error_code"]) == ("skipped", "no_gain")
+    assert not SessionSummary.objects.exists()
+    run = api.post(url, {"wait": True, "force": True}, format="json").json()
+    assert (run["status"], run["reason"]) == ("succeeded", "forced")
+    assert SessionSummary.objects.get().summary_text == "They said hi."
+
+
+def _whole(session: Session) -> int:
+    """Return the tokens of a request that sends all of a session."""
+    rows = Message.objects.filter(session=session, kind="message")
+    frames = 4 * (rows.count() + 1 + bool(session.system_prompt))
+    prompt = text_tokens(snapshot_of(session).model, session.system_prompt)
+    return prompt + sum(row.tokens for row in rows) + frames
 
 
 # --- no summary of more than twice its target -----------------------------------------------------

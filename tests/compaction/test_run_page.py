@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from chatapp import formatting
+from chatapp.admin.toolkit import html
 from compaction.admin.run_tree import Node, arrange, draw
 from compaction.engine.policy.reasons import RunCode
 from compaction.models import CompactionRun, CompactionStep
@@ -376,3 +377,10 @@ def test_short_spans_are_told_in_milliseconds(span, shown):
 )
 def test_money_has_one_format(cost, shown):
     assert formatting.money(cost) == shown
+
+
+def test_the_worker_is_told_by_the_end_of_its_id(admin_client, halved):
+    """The whole stood there, as nowhere else on the desk."""
+    page = admin_client.get(page_of(halved)).text
+    assert halved.worker is not None
+    assert html.short_id(halved.worker) in page

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     # What a request did not wait for any longer.
     REST = "rest", "Rest of a compaction that a request waited for"
     MANUAL = "manual", "By hand"
+    FORCED = "forced", "By hand, whatever it saves"
     RESUMMARIZE = "resummarize", "Re-summarised"
     # A version that a person wrote; no run makes one.
     EDITED = "edited", "Edited by a person"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from compaction.engine.carrying import counts_characters, least_stretch
+from compaction.engine.carrying import counts_characters, front_messages, least_stretch
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.cache_clock import has_clock
 from compaction.engine.policy.cuts import legal_plan
@@ -19,7 +19,7 @@ from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.reasons import Reason
 from compaction.engine.policy.triggers import MODES, decide
 from compaction.engine.policy.window import ages
-from compaction.engine.protocols import PlanFacts, Strategy
+from compaction.engine.protocols import PlanFacts, SentSummary, Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.replay.conversation import ConversationSums, ReplayedConversation
 from compaction.engine.replay.state import ReplayedCut, ReplayModel, ReplayState
@@ -105,9 +105,27 @@ class ReplayedBranch:
 
     @property
     def front_tokens(self) -> int:
-        """Tokens of the next request before its messages: prompt, tools and summaries, framed."""
-        carriers = self.model.frame_tokens * self.state.carriers(self.state.sent_forms)
-        return self.conversation.prompt_tokens + self.state.summary_tokens + carriers
+        """Tokens of the next request before its messages: prompt, tools and summaries, framed.
+
+        The frames of the prompt and of rules count apart: what is merged takes them back.
+        """
+        carriers = self.front_with(self.state.sent_forms) - self._prompts
+        framed = self.model.frame_tokens * carriers
+        return self.conversation.prompt_tokens + self.state.summary_tokens + framed
+
+    @property
+    def _prompts(self) -> int:
+        """How many system messages open the next request: prompt and rules."""
+        return self.conversation.has_prompt + self.sums.rules_stored(self.end)
+
+    def front_with(self, summaries: Sequence[SentSummary]) -> int:
+        """Return how many messages stand before the conversation, with these summaries."""
+        return front_messages(
+            self.profile,
+            prompts=self._prompts,
+            summaries=len(summaries),
+            is_single=self.model.is_single,
+        )
 
     @property
     def fixed_tokens(self) -> int:

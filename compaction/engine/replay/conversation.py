@@ -68,6 +68,11 @@ class ReplayedConversation(Protocol):
         """Tokens of the prompt and the tools, which every request holds, and of their frames."""
         ...
 
+    @property
+    def has_prompt(self) -> bool:
+        """Whether a system prompt opens every request."""
+        ...
+
     def items(self, start: int, end: int) -> Sequence[Item]:
         """Return the messages from one number up to another, rules not counted."""
         ...

@@ -274,7 +274,8 @@ class ReplayedRun:
         if outcome.is_digest or 0 < smaller <= state.failures:
             question = self._question_tokens(state.cursor + len(outcome.passed))
             after -= state.frame_tokens + question
-            after -= branch.model.frame_tokens * state.carriers([SentSummary(text=outcome.text)])
+            carriers = branch.front_with([SentSummary(text=outcome.text)]) - branch.front_with([])
+            after -= branch.model.frame_tokens * carriers
         if is_longer or (before and after >= before):
             presses = self.reason == Reason.HARD_LIMIT
             raise SummaryFailed(
@@ -295,7 +296,8 @@ class ReplayedRun:
         after += state.carried_tokens(forms)
         after -= sum(item.tokens for item in outcome.passed) - sums.pinned_tokens(cursor, covered)
         again = len(sums.pinned_in(cursor, covered)) - len(outcome.passed)
-        after += frame * (state.carriers(forms) - state.carriers(state.sent_forms) + again)
+        again += branch.front_with(forms) - branch.front_with(state.sent_forms)
+        after += frame * again
         return now + self._question_tokens(cursor), after
 
     def _question_tokens(self, cursor: int) -> int:

@@ -10,7 +10,6 @@ from compaction.engine.abridged import Entry
 from compaction.engine.abridging import read_entries
 from compaction.engine.carrying import (
     carried_tokens,
-    carrier_messages,
     chars_as_sent,
     counts_characters,
     frame_tokens,
@@ -33,7 +32,8 @@ class ReplayModel:
     """What a replay has to know of the conversation's model; `scale` is tokens per counted one.
 
     `result_window` is the window of the model that summarises, by which results are cut for it.
-    `frame_tokens` is what a message takes besides its words.
+    `frame_tokens` is what a message takes besides its words, `is_single` says that the server takes
+    one system message only.
     """
 
     window: int
@@ -42,6 +42,7 @@ class ReplayModel:
     counter: TokenCounter
     result_window: int = 0
     frame_tokens: int = 0
+    is_single: bool = False
 
     def reserve(self, profile: Profile) -> int:
         """Return the tokens kept free for the answer, never more than half of the window."""
@@ -178,10 +179,6 @@ class ReplayState:
     def carried_tokens(self, summaries: Sequence[SentSummary]) -> int:
         """Return the tokens of summaries besides their texts: frames and abridged histories."""
         return carried_tokens(self.profile, summaries, self.counter.count)
-
-    def carriers(self, summaries: Sequence[SentSummary]) -> int:
-        """Return how many messages carry summaries in a request."""
-        return carrier_messages(self.profile, len(summaries))
 
     def staying(self, outcome: Outcome) -> Sequence[ReplayedSummary]:
         """Return what is sent beside an outcome as the newest summary."""
