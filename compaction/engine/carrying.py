@@ -11,7 +11,7 @@ from typing import Any
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
+from compaction.engine.protocols import Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS, UnknownNameError
 from compaction.engine.rendering import (
     FALLBACK_RENDERING,
@@ -91,7 +91,7 @@ def _frames(profile: Profile, summaries: int) -> Sequence[Any]:
 
 
 def _empty(rendering: Rendering, profile: Profile, summaries: int) -> Sequence[Any]:
-    if isinstance(rendering, NodeRendering):
+    if makes_node(rendering):
         return rendering.node([SentSummary(text="")] * summaries, profile)
     return rendering.messages([""] * summaries)
 

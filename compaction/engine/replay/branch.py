@@ -106,7 +106,7 @@ class ReplayedBranch:
     @property
     def front_tokens(self) -> int:
         """Tokens of the next request before its messages: prompt, tools and summaries, framed."""
-        carriers = self.model.frame_tokens * self.state.carriers(self.state.sent_forms)
+        carriers = self.model.frame_tokens * self.state.summary_messages
         return self.conversation.prompt_tokens + self.state.summary_tokens + carriers
 
     @property

@@ -295,7 +295,7 @@ class ReplayedRun:
         after += state.carried_tokens(forms)
         after -= sum(item.tokens for item in outcome.passed) - sums.pinned_tokens(cursor, covered)
         again = len(sums.pinned_in(cursor, covered)) - len(outcome.passed)
-        after += frame * (state.carriers(forms) - state.carriers(state.sent_forms) + again)
+        after += frame * (state.carriers(forms) - state.summary_messages + again)
         return now + self._question_tokens(cursor), after
 
     def _question_tokens(self, cursor: int) -> int:

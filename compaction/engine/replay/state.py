@@ -151,6 +151,8 @@ class ReplayState:
     is_node: bool = field(init=False)
     summary_tokens: int = field(init=False, default=0)
     """Tokens of the summaries as they are sent, with frames and abridged histories."""
+    summary_messages: int = field(init=False, default=0)
+    """How many messages of a request carry them."""
     summary_chars: int = field(init=False, default=0)
     """Their characters, where a rule counts any."""
 
@@ -207,6 +209,7 @@ class ReplayState:
         self.cursor, self.last_seconds, self.backoff_until = summary.covered, seconds, None
         self.summary_tokens = sum(one.tokens for one in self.sent)
         self.summary_tokens += self.carried_tokens(self.sent_forms)
+        self.summary_messages = self.carriers(self.sent_forms)
         if counts_characters(self.profile):
             self.summary_chars = chars_as_sent(self.profile, self.sent_forms)
 
