@@ -59,7 +59,7 @@ class StoredConversation:
         self._session, self._branch = session, session.branch
         self.model: ModelConfig = with_learned_limits(get_model(session.model))
         self.counter = RememberingCounter(self.model.counter)
-        self.sums = ConversationSums(list(self._sizes()))
+        self.sums = ConversationSums(self._sizes())
         texts = tools_tokens(self.model, session.tools)
         texts += text_tokens(self.model, session.system_prompt)
         self.has_prompt = bool(session.system_prompt)

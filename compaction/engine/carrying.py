@@ -11,7 +11,7 @@ from typing import Any
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
-from compaction.engine.protocols import NodeRendering, Rendering, SentSummary
+from compaction.engine.protocols import Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS, UnknownNameError
 from compaction.engine.rendering import (
     FALLBACK_RENDERING,
@@ -113,7 +113,7 @@ def _carried_by(profile: Profile, summaries: int) -> tuple[Rendering, Sequence[A
 
 
 def _empty(rendering: Rendering, profile: Profile, summaries: int) -> Sequence[Any]:
-    if isinstance(rendering, NodeRendering):
+    if makes_node(rendering):
         return rendering.node([SentSummary(text="")] * summaries, profile)
     return rendering.messages([""] * summaries)
 

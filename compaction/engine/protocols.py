@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from compaction.engine.parameters import Profile
 from compaction.engine.types import (
@@ -160,7 +160,6 @@ class Rendering(Protocol):
         ...
 
 
-@runtime_checkable
 class NodeRendering(Rendering, Protocol):
     """A rendering that makes one node of the summaries and their abridged history."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from compaction.engine.history_parameters import NODE_REQUEST, NODE_RESPONSE
 from compaction.engine.parameters import Profile
@@ -165,10 +165,10 @@ FALLBACK_RENDERING = SYSTEM
 _ROLES = ("system", "user", "assistant")
 
 
-def makes_node(rendering: Rendering) -> bool:
+def makes_node(rendering: Rendering) -> TypeGuard[NodeRendering]:
     """Whether a rendering makes one node of the summaries, with their abridged history."""
     # A look at the whole protocol takes longer than all else that is asked of a rendering.
-    return hasattr(rendering, "node") and isinstance(rendering, NodeRendering)
+    return callable(getattr(rendering, "node", None))
 
 
 def rendered(
@@ -185,7 +185,7 @@ def rendered(
         return []
     sent = [SentSummary(text=one) if isinstance(one, str) else one for one in summaries]
     try:
-        if isinstance(rendering, NodeRendering):
+        if makes_node(rendering):
             messages = list(rendering.node(sent, profile or Profile()))
         else:
             messages = list(rendering.messages([one.text for one in sent]))

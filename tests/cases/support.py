@@ -24,7 +24,7 @@ from chatapp.llm.registry import get_model
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
-from chatapp.turns.service import Turn, TurnResult, run_turn
+from chatapp.turns.service import Turn, TurnFailedError, TurnResult, run_turn
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
@@ -36,6 +36,12 @@ Rule = Callable[[dict[str, Any]], None]
 
 # No trigger fires by itself: what a case forces is the only compaction.
 NEVER = {"message_limit": 0, "max_context_tokens": 0}
+CHARS4 = {"chatapp": {"TOKEN_COUNTER": "chars4"}}
+# For scripts that were written before turns were parted.
+PREFIX = {
+    "when": {"purpose": "prefix"},
+    "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "},
+}
 
 
 @dataclass(frozen=True)
@@ -321,3 +327,22 @@ def check(case: Case, server: ModelServer, session: Session, **special: Rule) ->
         rule(entry)
     for call in server.of("chat"):
         served(case, call)
+
+
+def ends_well(case: Case, server: ModelServer, session: Session) -> list[dict[str, Any]]:
+    """Compact what a case stored, ask its question, and return the request that follows.
+
+    A strict server takes that, and no marker is lost; a turn that fails ends with a sentence.
+    """
+    compact(session)
+    try:
+        ask(session, case.raw.get("next_user") or "and now?")
+    except TurnFailedError as failure:
+        assert str(failure).strip()
+    request = list(context_backend.preview(fresh(session)).messages)
+    served(case, request)
+    # No compaction was tried without end.
+    assert len(server.summarising()) <= 12
+    known = case.lib.markers([one.summary_text for one in SessionSummary.objects.all()])
+    assert case.markers <= known | case.lib.markers(request)
+    return request

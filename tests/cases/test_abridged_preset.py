@@ -14,11 +14,14 @@ from compaction.models import CompactionProfile, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import assign_profile
 from tests.cases.support import (
+    CHARS4,
+    PREFIX,
     add,
     ask,
     check,
     compact,
     earlier_summary,
+    ends_well,
     linked,
     next_request,
     originals,
@@ -84,6 +87,28 @@ def test_b34_what_round_one_kept_is_summarised_in_round_two(cases, play, owner):
     big = next(row for row in originals(session) if row.content.startswith("MK-3450"))
     assert linked(second)[0] == big
     assert len(nodes(next_request(server).messages)) == 1
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+# What each is about besides its conversation (servers, pages, owners) has tests of its own.
+CASES = (
+    "B01", "B03", "B07", "B08", "B11", "B12", "B13", "B15", "B17", "B19", "B20", "B21", "B23",
+    "B24", "B27", "B29", "B31", "B32", "B33", "B34", "B36", "B38", "B39", "B40", "B42", "B44",
+    "B45", "B46", "B48", "B50", "B52", "B53", "B55",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case_id", CASES)
+def test_a_case_ends_with_a_request_that_is_taken_or_with_a_sentence(cases, play, owner, case_id):
+    case = cases(case_id)
+    window = case.settings.get("context_window", 8_000)
+    server = play([PREFIX, *case.script], **CHARS4, CONTEXT_WINDOW=window, MAX_OUTPUT=500)
+    abridged(history_tail_size_chars_to_exclude=100)
+    session = stored(owner, case.transcript)
+    request = ends_well(case, server, session)
+    has_summary = SessionSummary.objects.filter(status="active").exists()
+    assert len(nodes(request)) == has_summary
 
 
 # --- switching -----------------------------------------------------------------------------------

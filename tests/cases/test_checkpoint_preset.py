@@ -8,28 +8,22 @@ import pytest
 
 from chatapp.context.backend import context_backend
 from chatapp.models import Session
-from chatapp.turns.service import TurnFailedError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import check_branch
 from tests.cases.support import (
+    CHARS4,
+    PREFIX,
     Case,
     ask,
     check,
-    compact,
+    ends_well,
     fresh,
     next_request,
-    served,
     stored,
 )
 
 pytestmark = pytest.mark.django_db
-CHARS4 = {"chatapp": {"TOKEN_COUNTER": "chars4"}}
-# For scripts that were written before turns were parted.
-PREFIX = {
-    "when": {"purpose": "prefix"},
-    "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "},
-}
 # What a case may set of the preset; everything else is as it is installed.
 NAMES = ("reserve_tokens", "keep_recent_tokens", "max_overflow_compaction_attempts")
 
@@ -90,15 +84,4 @@ CONVERSATIONS = (
 @pytest.mark.parametrize("case_id", CONVERSATIONS)
 def test_a_case_ends_with_a_request_that_is_taken_or_with_a_sentence(cases, play, owner, case_id):
     case = cases(case_id)
-    server, session = played(case, play, owner)
-    compact(session)
-    try:
-        ask(session, case.raw.get("next_user") or "and now?")
-    except TurnFailedError as failure:
-        assert str(failure).strip()
-    # A request is the one that the question belongs to, and no compaction was tried without end.
-    served(case, list(context_backend.preview(fresh(session)).messages))
-    assert len(server.summarising()) <= 12
-    known = case.lib.markers([one.summary_text for one in SessionSummary.objects.all()])
-    sent = case.lib.markers(list(context_backend.preview(fresh(session)).messages))
-    assert case.markers <= known | sent
+    ends_well(case, *played(case, play, owner))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -18,6 +20,7 @@ from compaction.comparison.comparing import compare
 from compaction.comparison.quick import joined_lines
 from compaction.comparison.reading import StoredConversation
 from compaction.engine.profile import PRESETS
+from compaction.engine.replay.conversation import ConversationSums, MessageSize
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -236,6 +239,33 @@ def test_texts_in_pages_give_the_figures_of_texts_in_one(owner, model_server, mo
     whole = figures(session, "--profiles", "small,sliding_window")
     monkeypatch.setattr("compaction.comparison.reading.PAGE", chance.randint(3, 20))
     assert figures(session, "--profiles", "small,sliding_window") == whole
+
+
+def test_the_sizes_of_a_conversation_are_a_hundred_bytes_a_message_at_most():
+    count, chance = 20_000, random.Random(15)
+    roles = ("user", "assistant", "tool", "system")
+
+    def sizes() -> Iterator[MessageSize]:
+        for number in range(count):
+            numbers = {name: chance.randrange(300, 90_000) for name in ("tokens", "chars")}
+            yield MessageSize(
+                position=number * 1_000_000,
+                role=chance.choice(roles),
+                seconds=1.7e9 + number,
+                pinned=chance.random() < 0.01,
+                has_calls=chance.random() < 0.3,
+                text_chars=chance.randrange(300, 90_000),
+                **numbers,
+            )
+
+    tracemalloc.start()
+    try:
+        sums = ConversationSums(sizes())
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert count - len(sums) == sums.rules_stored(len(sums))
+    assert peak < 100 * count
 
 
 # --- what is wrong --------------------------------------------------------------------------------

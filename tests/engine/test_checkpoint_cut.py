@@ -105,6 +105,21 @@ def test_the_window_may_have_less_room_than_the_profile_asks_for():
     assert len(planned(LONG, 20_000, room=lambda: 6_000).summarise) == 6
 
 
+def test_no_more_is_read_than_the_window_has_room_for():
+    # The number is further back than what was read, and the room ends within it.
+    whole = items_of("u10 a10 " * 40)
+    few = {"room": lambda: 100, "frame_tokens": 4}
+    profile = Profile(keep_recent_tokens=500)
+    part = cut_checkpoint(whole[-20:], profile, facts(**few, earlier=60))
+    assert part.keep == cut_checkpoint(whole, profile, facts(**few)).keep == whole[-7:]
+    with pytest.raises(MoreItemsNeeded):
+        cut_checkpoint(whole[-20:], profile, facts(earlier=60))
+    # Whether anything behind the number is legal decides what is kept beside a question.
+    results = items_of("u10 a10 u10 a10 " + "t10 " * 30 + "u10")
+    with pytest.raises(MoreItemsNeeded):
+        cut_checkpoint(results[-20:], profile, facts(**few, earlier=15))
+
+
 SHAPES = st.lists(
     st.tuples(st.sampled_from("uuaat"), st.integers(min_value=0, max_value=60)), max_size=24
 ).map(lambda parts: " ".join(f"{letter}{size}" for letter, size in parts))

@@ -35,18 +35,24 @@ def items_of(start: str) -> Sequence[Item]:
 @pytest.mark.parametrize(
     ("session", "read", "modified", "created", "commands"),
     [
-        ("13db", 8, 16, 14, 39),
-        ("4b7d", 2, 2, 0, 17),
-        ("5ac4", 2, 3, 0, 15),
-        ("7662", 7, 1, 1, 34),
-        ("b865", 11, 11, 1, 64),
-        ("e12c", 0, 3, 0, 24),
+        ("claude_code/entire_13db", 8, 16, 14, 39),
+        ("claude_code/entire_4b7d", 2, 2, 0, 17),
+        ("claude_code/entire_5ac4", 2, 3, 0, 15),
+        ("claude_code/entire_7662", 7, 1, 1, 34),
+        ("claude_code/entire_b865", 11, 11, 1, 64),
+        ("claude_code/entire_e12c", 0, 3, 0, 24),
+        ("pi/agent-sessions", 0, 0, 0, 0),
+        # pi's results do not say that a written file is new.
+        ("pi/before-compaction", 7, 19, 0, 206),
+        # Its `edit` names no file: it goes by the one that is open.
+        ("swe_agent/sweagent_marshmallow", 2, 1, 1, 6),
+        ("swe_agent/swesmith_pydantic", 0, 3, 2, 11),
     ],
 )
-def test_the_actions_of_claude_codes_sessions(
+def test_the_actions_of_real_sessions(
     session: str, read: int, modified: int, created: int, commands: int
 ):
-    items = items_of(f"claude_code/entire_{session}")
+    items = items_of(session)
     actions = collect_actions(items)
     entries = entries_of(items, profile=PROFILE)
 

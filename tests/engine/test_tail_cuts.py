@@ -43,6 +43,7 @@ def facts(draw: st.DrawFn) -> PlanFacts:
         room=lambda: room,
         keep_last_n=draw(st.none() | st.integers(0, 12)),
         whole=draw(st.booleans()),
+        frame_tokens=draw(st.sampled_from([0, 4])),
     )
 
 

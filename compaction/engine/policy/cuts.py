@@ -71,13 +71,13 @@ def cut_checkpoint(items: Sequence[Item], profile: Profile, facts: PlanFacts) ->
     kept.
     """
     before, question = _before_question(items, facts)
-    asked = sum(item.tokens for item in question)
-    plan = keep_no_fewer_tokens(
-        before,
-        _recent_tokens(profile, facts) - asked,
-        earlier=facts.earlier,
-        is_followed=bool(question),
-    )
+    tokens = _recent_tokens(profile, facts) - sum(item.tokens for item in question)
+    if _is_more_than_room(before, tokens, question, facts):
+        plan = Plan(summarise=(), keep=tuple(before))
+    else:
+        plan = keep_no_fewer_tokens(
+            before, tokens, earlier=facts.earlier, is_followed=bool(question)
+        )
     plan = _within_room(before, plan, question, facts)
     return _with_question(before, plan, question, facts)
 
@@ -86,11 +86,32 @@ def _within_room(
     items: Sequence[Item], plan: Plan, question: Sequence[Item], facts: PlanFacts
 ) -> Plan:
     """Return the plan, or one that keeps no more than the window has room for, frames included."""
+    if _fits(plan.keep, question, facts):
+        return plan
     frame = facts.frame_tokens
     room = facts.room() - sum(item.tokens + frame for item in question)
-    if sum(item.tokens + frame for item in plan.keep) <= room:
-        return plan
     return keep_recent_tokens(items, room, earlier=facts.earlier, frame=frame)
+
+
+def _fits(items: Sequence[Item], question: Sequence[Item], facts: PlanFacts) -> bool:
+    framed = sum(item.tokens + facts.frame_tokens for item in (*items, *question))
+    return framed <= facts.room()
+
+
+def _is_more_than_room(
+    items: Sequence[Item], tokens: int, question: Sequence[Item], facts: PlanFacts
+) -> bool:
+    """Whether the newest `tokens` begin before the items, and these are too many for the window.
+
+    Then it does not matter where they begin, and nobody reads on for that. Before a question it
+    does while nothing is legal among the items: all of them may be summarised. Raises
+    MoreItemsNeeded.
+    """
+    if not facts.earlier or sum(item.tokens for item in items) >= tokens:
+        return False
+    if _fits(items, question, facts):
+        return False
+    return not question or LegalCuts.of(items, earlier=True).first(0, len(items) - 1) > 0
 
 
 def _recent_tokens(profile: Profile, facts: PlanFacts) -> int:

@@ -120,12 +120,12 @@ class ReplayedBranch:
 
     def front_with(self, summaries: Sequence[SentSummary]) -> int:
         """Return how many messages stand before the conversation, with these summaries."""
-        return front_messages(
-            self.profile,
-            prompts=self._prompts,
-            summaries=len(summaries),
-            is_single=self.model.is_single,
-        )
+        prompts, count, known = self._prompts, len(summaries), self.state.fronts
+        if (prompts, count) not in known:
+            known[prompts, count] = front_messages(
+                self.profile, prompts=prompts, summaries=count, is_single=self.model.is_single
+            )
+        return known[prompts, count]
 
     @property
     def fixed_tokens(self) -> int:

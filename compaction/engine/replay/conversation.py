@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import Protocol, overload
 
 from compaction.engine.types import Item
 
@@ -86,27 +86,95 @@ class ReplayedConversation(Protocol):
         ...
 
 
+class MessageSizes(Sequence[MessageSize]):
+    """The sizes of many messages, kept as numbers alone: a fifth of what they take as objects."""
+
+    def __init__(self) -> None:
+        self._whole = {name: array("q") for name in ("position", "tokens", "chars", "text_chars")}
+        self._seconds = array("d")
+        # Role and marks, of which a conversation has few combinations.
+        self._kinds: list[tuple[str, bool, bool, bool]] = []
+        self._kind_of = array("B")
+
+    def append(self, size: MessageSize) -> None:
+        """Put one behind the others."""
+        for name, column in self._whole.items():
+            column.append(getattr(size, name))
+        self._seconds.append(size.seconds)
+        kind = size.role, size.has_calls, size.is_note, size.pinned
+        if kind not in self._kinds:
+            self._kinds.append(kind)
+        self._kind_of.append(self._kinds.index(kind))
+
+    def column(self, name: str) -> Sequence[int]:
+        """Return one number of each message: its position, tokens, chars or text_chars."""
+        return self._whole[name]
+
+    @property
+    def seconds(self) -> Sequence[float]:
+        """When each message was stored."""
+        return self._seconds
+
+    def __len__(self) -> int:
+        return len(self._seconds)
+
+    @overload
+    def __getitem__(self, place: int) -> MessageSize: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[MessageSize]: ...
+
+    def __getitem__(self, place: int | slice) -> MessageSize | Sequence[MessageSize]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(len(self))[place]]
+        role, has_calls, is_note, pinned = self._kinds[self._kind_of[place]]
+        return MessageSize(
+            **{name: column[place] for name, column in self._whole.items()},
+            role=role,
+            seconds=self._seconds[place],
+            has_calls=has_calls,
+            is_note=is_note,
+            pinned=pinned,
+        )
+
+
 class ConversationSums:
     """The sizes of a conversation's messages, and sums over stretches of them.
 
     Messages are numbered without the rules, which stand apart.
     """
 
-    def __init__(self, sizes: Sequence[MessageSize]) -> None:
-        self.messages = [one for one in sizes if not one.is_rule]
-        rules = [one for one in sizes if one.is_rule]
-        self._positions = array("q", (one.position for one in self.messages))
-        self._tokens = _sums_of([one.tokens for one in self.messages])
-        self._chars = _sums_of([one.chars for one in self.messages])
-        self._rule_positions = [one.position for one in rules]
-        self._rule_tokens = _sums_of([one.tokens for one in rules])
-        self._rule_chars = _sums_of([one.chars for one in rules])
-        numbered = list(enumerate(self.messages))
-        self.pinned = [number for number, one in numbered if one.pinned]
-        self._pinned_tokens = _sums_of([self.messages[number].tokens for number in self.pinned])
-        self.questions = [number for number, one in numbered if one.is_question]
-        self.results = [number for number, one in numbered if one.role == "tool"]
-        self._seconds = _seconds_of(self.messages)
+    def __init__(self, sizes: Iterable[MessageSize]) -> None:
+        self.messages, rules = MessageSizes(), MessageSizes()
+        self.pinned, self.questions, self.results = array("l"), array("l"), array("l")
+        self._ends = array("l")
+        for one in sizes:
+            if one.is_rule:
+                rules.append(one)
+                continue
+            self._number(one, len(self.messages))
+            self.messages.append(one)
+        self._positions, self._rule_positions = (
+            found.column("position") for found in (self.messages, rules)
+        )
+        self._tokens = _sums_of(self.messages.column("tokens"))
+        self._chars = _sums_of(self.messages.column("chars"))
+        self._rule_tokens = _sums_of(rules.column("tokens"))
+        self._rule_chars = _sums_of(rules.column("chars"))
+        tokens = self.messages.column("tokens")
+        self._pinned_tokens = _sums_of([tokens[number] for number in self.pinned])
+        self._seconds = _seconds_of(self.messages.seconds)
+
+    def _number(self, size: MessageSize, number: int) -> None:
+        """Note where the messages stand that are looked for."""
+        for numbers, is_one in (
+            (self.pinned, size.pinned),
+            (self.questions, size.is_question),
+            (self.results, size.role == "tool"),
+            (self._ends, size.is_question or size.is_final_answer),
+        ):
+            if is_one:
+                numbers.append(number)
 
     def __len__(self) -> int:
         """How many messages there are without the rules."""
@@ -174,8 +242,8 @@ class ConversationSums:
         question = self.question_before(cursor)
         if question is None or self.messages[question].pinned:
             return None
-        behind = self.messages[max(cursor, start) : end]
-        is_over = any(one.is_question or one.is_final_answer for one in behind)
+        after = bisect_left(self._ends, max(cursor, start))
+        is_over = after < len(self._ends) and self._ends[after] < end
         return None if is_over else question
 
     def seconds(self, count: int) -> float:
@@ -193,9 +261,9 @@ def _sums_of(values: Sequence[int]) -> array[int]:
     return array("q", accumulate(values, initial=0))
 
 
-def _seconds_of(messages: Sequence[MessageSize]) -> array[float]:
+def _seconds_of(seconds: Sequence[float]) -> array[float]:
     """Return when each message came; evenly apart where the stored times cannot be true."""
-    stored = array("d", accumulate((one.seconds for one in messages), max))
+    stored = array("d", accumulate(seconds, max))
     if not stored or stored[-1] - stored[0] < FASTEST_SECONDS_A_MESSAGE * (len(stored) - 1):
         return array("d", (ASSUMED_SECONDS_A_MESSAGE * number for number in range(len(stored))))
     return stored

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -36,7 +38,7 @@ class ReplayFigures:
     """
 
     profile: str
-    sent: list[int] = field(default_factory=list)
+    sent: array[int] = field(default_factory=partial(array, "q"))
     compactions: list[CompactionPoint] = field(default_factory=list)
     spent: ReplaySpent = field(default_factory=ReplaySpent)
     summarised: int = 0

@@ -24,6 +24,9 @@ from compaction.engine.tool_results import (
 )
 from compaction.engine.types import Item
 
+# Results whose saving is remembered, each at each size that it was cut to.
+MOST_SAVED = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestParts:
@@ -185,6 +188,9 @@ class ReplayedRequests:
             item = self._conversation.items(number, number + 1)[0]
             before, after = len(item.text), len(self._cut(item, limit))
             left = -(-size.tokens * after // before) if after < before else size.tokens
+            if len(self._saved) >= MOST_SAVED:
+                # Most belong to messages that are summarised by now.
+                self._saved.clear()
             found = self._saved[number, limit] = size.tokens - left
         return found
 

@@ -154,6 +154,8 @@ class ReplayState:
     """Tokens of the summaries as they are sent, with frames and abridged histories."""
     summary_chars: int = field(init=False, default=0)
     """Their characters, where a rule counts any."""
+    fronts: dict[tuple[int, int], int] = field(init=False, default_factory=dict)
+    """Messages before the conversation, by those that are no summary and the number of these."""
 
     def __post_init__(self) -> None:
         self.frame_tokens = frame_tokens(self.profile, self.counter.count)
