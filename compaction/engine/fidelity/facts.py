@@ -35,8 +35,8 @@ _HEADING = re.compile(
 )
 _COUNTS = re.compile(
     # It begins with a digit whatever follows: so the search passes quickly over the rest.
-    r"\d(?<!\w\d)\d{0,2} (?:more|other|further|messages?|turns?|lines?|items?|files?|times|calls?|steps?|"
-    r"points?)\b"
+    r"\d(?<!\w\d)\d{0,2} (?:more|other|further|messages?|turns?|lines?|items?|files?|times|"
+    r"calls?|steps?|points?)\b"
 )
 
 

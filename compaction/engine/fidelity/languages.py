@@ -134,6 +134,8 @@ def _weights() -> dict[str, tuple[tuple[str, float], ...]]:
 
 
 _LATIN_WORDS = _weights()
+FUNCTION_WORDS = _LATIN_WORDS.keys()
+"""Words that every text of a language has, and that no statement is about."""
 
 
 def language_of(text: str) -> str:

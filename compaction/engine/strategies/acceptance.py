@@ -218,7 +218,7 @@ _PLACEHOLDER = lazy_pattern(
     r"[.\s]{0,4}"
 )
 # Each space and each full stop begins one match at most: a line of dots costs one look a dot.
-# It begins with one of a few characters whatever follows: so the search passes quickly over the rest.
+# It begins with one of a few characters whatever follows: so the search passes quickly on.
 _SENTENCE_END = lazy_pattern(
     r"[\s。！？](?:(?<=[.!?。！？]\s)\s*|(?<=[。！？])[。！？]*|(?<=\n)\n*)"
 )
