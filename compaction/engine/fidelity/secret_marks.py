@@ -31,7 +31,7 @@ _MARKED: tuple[tuple[str, int, str, re.Pattern[str]], ...] = tuple(
     for mark, before, kind, pattern in (
         # A client's secret of the directory of Azure.
         ("q~", 4, API_KEY, rf"[A-Za-z0-9_~.-]{{3}}[78]Q~[A-Za-z0-9_~.-]{{31,34}}{_ENDS}"),
-        (".atlasv1.", 14, API_KEY, rf"[A-Za-z0-9]{{14}}\.atlasv1\.[A-Za-z0-9_-]{{40,90}}+"),
+        (".atlasv1.", 14, API_KEY, r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,90}+"),
         ("discord", 0, WEBHOOK, r"discord(?:app)?\.com/api(?:/v\d+)?/webhooks/\d{15,20}/"
          r"([A-Za-z0-9_-]{50,90}+)"),
         ("webhook.office.com/", 0, WEBHOOK, r"webhook\.office\.com/"
