@@ -26,7 +26,7 @@ from compaction.engine.strategies.acceptance import repeated_share
 from compaction.engine.types import Item, TokenCounter
 
 # 2: words with hyphens are known where the summary repeats them; of a long summary its language is
-# told by its beginning.
+# told by its beginning; no Korean particle belongs to the code before it.
 QUALITY_VERSION = 2
 # Of texts of equal size, the better one should hold the answers to more questions about the
 # conversation (bfcl_memory). The weight of words was chosen on the customer and finance sets, where
