@@ -87,8 +87,8 @@ _RULE = cue(
     r"only (?:on|by|if|when|after|with|in|via) ",
     r"\bi (?:never|always|only) want\b",
     # "I don't want it to rain" wishes; what somebody does to a thing can be forbidden.
-    r"\bi (?:do not|don['’]t) want (?:you (?:to|\w+ing)\b|to see\b|any (?!trouble|regret|drama|"
-    r"hassle|more\b|part\b|misunderstanding|hard feelings|of (?:this|that)\b)|"
+    r"\bi (?:do not|don['’]t) want (?:you (?:to|\w+ing)\b|to see\b|any\b(?! (?:trouble|regret|"
+    r"drama|hassle|more\b|part\b|misunderstanding|hard feelings|of (?:this|that)\b))|"
     r"(?:it|them|us|this|that|these|those) (?:to be |being )?"
     r"(?:\w{3,}ed|sent|sold|told|shown|made|built|put|run|cut|kept|given|written|drawn|paid)\b)",
     r"^(?:bitte )?(?:niemals|auf keinen Fall)\b",
