@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from compaction.engine.extractive.changes import is_correction
+from compaction.engine.extractive.corrections import is_correction
 from compaction.engine.extractive.cues import classify
 from compaction.engine.extractive.outcomes import failure_of, only_looks
 from compaction.engine.extractive.sentences import split_sentences

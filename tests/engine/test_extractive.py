@@ -230,6 +230,25 @@ def test_so_it_does_in_the_ledger_beside_a_models_prose():
     assert sum(line in text for line in said) >= 9
 
 
+@pytest.mark.parametrize("room", [45, 60])
+def test_a_short_ledger_names_what_everything_is_about(room):
+    texts = ["We trace the incident QK-4471 today."]
+    for number in range(12):
+        texts += [
+            f"assistant: Shelf {number + 20}b holds lamp L{number}9{number}-77{number}.",
+            f"What about QK-4471 after step {number + 31}?" if number % 3 else "Go on with it.",
+        ]
+    text = with_ledger(
+        "The search goes on.",
+        weigh(units_in(*talk(*texts))),
+        room=room,
+        rules_room=0,
+        count=QuarterCounter().count,
+        language="en",
+    )
+    assert "QK-4471" in text
+
+
 def test_no_message_takes_the_whole_summary():
     loud = " ".join(f"Parcel {n} went with Name{n}." for n in range(60))
     quiet = [f"Name{n}x keeps the key of the gate." for n in range(100, 106)]

@@ -161,3 +161,31 @@ def test_an_error_counts_most_and_an_outcome_more_than_other_fields():
 @pytest.mark.parametrize(("text", "words"), [("one two, 3 x", 2), ("润格项目 ok", 3), ("", 0)])
 def test_words_are_counted_in_chinese_too(text, words):
     assert count_words(text) == words
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "I don't want it to rain on Sunday.",
+        "I don't want it anymore.",
+        "I don't want it to be awkward.",
+        "I do not want them to worry about me.",
+        "I don't want any trouble with the neighbours.",
+        "I don't want this to end.",
+    ],
+)
+def test_a_wish_is_no_rule(sentence):
+    assert classify(sentence, role="user") is not UnitKind.RULE
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "I don't want it deployed on Fridays.",
+        "I don't want you to call the clinic.",
+        "I don't want any emojis in the answers.",
+        "I do not want them to be told about the price.",
+    ],
+)
+def test_what_a_person_does_not_want_done_is_a_rule(sentence):
+    assert classify(sentence, role="user") is UnitKind.RULE

@@ -105,3 +105,44 @@ def test_clauses_are_bounded_spans_without_overlaps(text, longest):
 
 def test_the_words_of_a_text_are_casefolded_with_their_apostrophes():
     assert words_in("Don’t TOUCH it, don't") == {"don't", "touch", "it"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Meine Tel. 0151 2345678 gilt nur abends.",
+        "Das Paket Nr. 4471 liegt beim Nachbarn.",
+        "Wir nehmen z.B. 40 Stühle mit.",
+        "Wir nehmen z. B. 40 Stühle mit.",
+        "Es sind ca. 250 Gäste bzw. 30 Tische.",
+        "Siehe Abs. 3 und S. 12 im Vertrag.",
+        "Invoice No. 8812 is still unpaid.",
+        "It takes approx. 45 minutes by train.",
+        "Call ext. 204 or see p. 17 of the manual.",
+        "Mon tél. 06 12 34 56 78 ne marche plus.",
+        "On prend p. ex. 12 chaises.",
+        "Mi tel. 612 345 678 no funciona.",
+        "Llevamos p. ej. 12 sillas y aprox. 3 mesas.",
+        "Het kost bijv. 40 euro, zie blz. 12 daarvan.",
+        "Мой тел. 8 912 345 67 89 не работает.",
+        "Мы живём на ул. Ленина, д. 5, кв. 12 во дворе.",
+        "Берём т. е. 40 стульев.",
+        "La Sra. Quiroga y el Dr. Haddad vienen juntos.",
+        "Hr. Steiner und Fr. Novak kommen um acht.",
+    ],
+)
+def test_an_abbreviation_does_not_cut_a_value_from_its_subject(text):
+    assert list(split_sentences(text)) == [text]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("I said no. The bus is late.", "I said no."),
+        ("That is the max. We leave at nine.", "That is the max."),
+        ("Das ist die Pos. Wir gehen.", "Das ist die Pos."),
+        ("We met at the app. Then we left.", "We met at the app."),
+    ],
+)
+def test_a_word_that_is_also_an_abbreviation_ends_a_sentence(text, first):
+    assert next(iter(split_sentences(text))) == first

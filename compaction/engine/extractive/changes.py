@@ -13,17 +13,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.cues import cue, is_question
+from compaction.engine.extractive.contrasts import Denied, parts_taken_back
+from compaction.engine.extractive.corrections import (
+    SAYS_NOW,
+    is_correction,
+    is_removal,
+    renews,
+    subjects_of,
+)
+from compaction.engine.extractive.cues import is_question
 from compaction.engine.extractive.replacing import (
     MAX_REPLACED_CHARACTERS,
     MOST_POINTING_WORDS,
     Stated,
+    denied_value,
     old_value,
     points,
 )
-from compaction.engine.extractive.sentences import shorten, word_set, words_in
+from compaction.engine.extractive.sentences import shorten
 from compaction.engine.extractive.terms import pairs_of, words_of
-from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
 
 REMEMBERED = 24
@@ -35,58 +44,10 @@ ENOUGH_IN_COMMON = 1.5
 TOPIC_MENTIONS = 6
 """What was named more often is a subject of the conversation, not one value of one statement."""
 MOST_WORDS_BEHIND_VALUE = 2
-CUE_WORDS = word_set(
-    "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
-    "change changed update edit longer anymore instead switched moved renamed replaced corrected "
-    "plan plans list take cross strike remove drop leave delete skip"
-)
-"""Words of a correction itself: two of them have nothing in common by that."""
-
-_CORRECTION = cue(
-    "sorry actually correction wait scratch forget mistake bad oops meant misspoke make thought "
-    "change changed plans update edit no longer not switched moved renamed rescheduled postponed "
-    "replaced replace corrected bumped instead entschuldigung doch nein moment stattdessen nicht "
-    "entschuldige entschuldigen leid vergiss korrektur perdona siento olvida oublie oubliez "
-    "désolée "
-    "statt perdón realidad mejor ya lugar vez pardon fait finalement désolé lieu plus",
-    r"^(?:(?:oh|hm+|ah|no|ok(?:ay)?|yes|so|and|but|well)[,.!]? )*(?:sorry\b|actually\b|"
-    r"correction\b|wait\b|scratch that|forget (?:that|it|what i said)|my (?:mistake|bad)|oops|"
-    r"i (?:meant|misspoke)|make (?:that|it)\b|on second thought|change of plans?|update:|edit:|"
-    r"no[,:—-] )",
-    r"\bno longer\b|\bnot any ?more\b",
-    r"\b(?:has|have|is|was|are|were|been|got|we|i) (?:now )?(?:changed|switched|moved|renamed|"
-    r"rescheduled|postponed|replaced|corrected|bumped) (?:\w+ ){0,4}?(?:to|with|by|from)\b",
-    r"\bnot \S{1,30},? but \S|\breplaced? \S{1,40} (?:with|by)\b",
-    r"\S+ instead(?: of (?:\S+ ){0,4}\S+)?[.!]?$",
-    r"^(?:entschuldig(?:ung|e|en sie)?|tut mir leid|doch|nein[,:]|moment|korrektur)\b"
-    r"|\bvergiss (?:das|es)\b|\b(?:stattdessen|nicht mehr|statt)\b",
-    r"^(?:perdón|perdona|lo siento|olvida (?:eso|lo)|en realidad|mejor|no[,:])"
-    r"|\b(?:ya no|en lugar de|en vez de)\b",
-    r"^(?:pardon|en fait|finalement|désolée?|oublie(?:z)? (?:ça|cela))"
-    r"|\b(?:au lieu de|ne .{1,20} plus)\b",
-    wide=r"改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
-    r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
-    r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
-    r"|\b(?:вместо|больше не|теперь)\b"
-    r"|بدلا من|عفوا",
-)
-_REMOVAL = cue(
-    "take cross strike remove drop scratch leave delete skip",
-    r"\b(?:take|cross|strike|remove|drop|scratch|leave|delete)\b.{1,60}?\b(?:off|from|out of)\b"
-    r".{0,30}?\b(?:list|order|cart|plan|agenda|itinerary|schedule|menu|booking|basket|calendar|"
-    r"scope)\b",
-    # An order: "the skip rule is gone" takes nothing off.
-    r"^(?:(?:ok(?:ay)?|yes|no|oh|and|so|then|also|now|well|sorry|actually|please|just|let['’]?s|"
-    r"let us|we (?:can|should|could)|you (?:can|should)|(?:can|could|would) (?:you|we))[,.!]? )*"
-    r"(?:remove|drop|scratch|delete|skip|take (?:off|out)|leave out) "
-    r"(?!that\b|it\b)[^,:;]{2,40}$",
-    wide=r"(?:从|把).{1,20}(?:去掉|删掉|划掉|拿掉)",
-)
 _ADDED = lazy_pattern(
     r"\b(?:add|added|put|include|append|list|order|buy|cart|plan|agenda|menu|scope)\b|加|放|买|列",
     re.I,
 )
-_AS_WELL = lazy_pattern(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
 # What a note begins with: units have it in English, a summary in the conversation's language.
 _NOTE_WORDS = ("replaces", "removes", "later removed:")
 _NOTE_WORDS_IN = {
@@ -109,12 +70,6 @@ _NOTE = lazy_pattern(
 )
 _END = ".!。！"
 _NOW = lazy_pattern(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
-_SAYS_NOW = lazy_pattern(
-    r"\b(?:now|from now on|nowadays|as of (?:today|now)|jetzt|ab jetzt|ahora|désormais|maintenant|"
-    r"теперь)\b|现在|今は|이제|الآن",
-    re.I,
-)
-"""What says that a statement's value is another one than before."""
 _BRACKETS = lazy_pattern(r"[()\n]")
 _COPULA = lazy_pattern(
     r"\b(?:is|are|will be|equals|costs?|(?:runs?|lives?|works?|sits?|stays?) (?:on|in|at|for|with)|"
@@ -123,20 +78,6 @@ _COPULA = lazy_pattern(
     r"|[是为=:：] ?$|(?:это|=) $",
     re.I,
 )
-
-
-def is_correction(text: str) -> bool:
-    """Whether a statement changes or takes back what was said before; a question never does."""
-    words = words_in(text)
-    if is_question(text):
-        return False
-    corrects = _CORRECTION.is_in(text, words) and not _AS_WELL.search(text)
-    return corrects or _REMOVAL.is_in(text, words)
-
-
-def is_removal(text: str) -> bool:
-    """Whether a statement takes something off a list, an order or a plan."""
-    return _REMOVAL.is_in(text, words_in(text))
 
 
 def with_note(unit: Unit, language: str = "") -> str:
@@ -195,11 +136,14 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
         if unit.kind is UnitKind.ACTION or not past.is_said(unit):
             past.add(Stated(unit, frozenset(), []))
             continue
-        words = frozenset((*words_of(unit.text), *pairs_of(unit.text))) - CUE_WORDS
+        by_person = unit.speaker in past.people and not unit.note
+        cued = by_person and (is_correction(unit.text) or renews(unit))
+        words = subjects_of(unit.text, cued=cued)
         statement = Stated(unit, words, [])
-        if unit.speaker in past.people and not unit.note:
-            cued = is_correction(unit.text)
-            if cued or corrects == unit.position:
+        if by_person:
+            if _contrasted(statement, past):
+                corrects = None
+            elif cued or corrects == unit.position:
                 statement = _corrected(statement, past)
                 # The value may stand in the clause behind a cue that says nothing itself.
                 says_nothing = len(words) <= MOST_POINTING_WORDS and not statement.unit.note
@@ -230,6 +174,45 @@ def _corrected(statement: Stated, past: _Past) -> Stated:
             note += f" in: {_clean(old.unit.text)}"
     statement.unit = statement.unit._replace(kind=UnitKind.CHANGE, note=note)
     return statement
+
+
+def _contrasted(new: Stated, past: _Past) -> bool:
+    """Whether the statement says which older value does not hold: then it takes its place."""
+    if is_question(new.unit.text):
+        return False
+    parts = list(parts_taken_back(new.unit.text))
+    if not parts:
+        return False
+    new.entities = find_entities(new.unit.text)
+    for part in parts:
+        inside = [one for one in new.entities if part.start <= one.start < part.end]
+        for index in _with_value(new, part, inside, past):
+            old = past.statements[index]
+            value, key = denied_value(old, new, part, inside)
+            if value:
+                _forget(old, value, key, past)
+                note = f"replaces {_clean(value)}"
+                new.unit = new.unit._replace(kind=UnitKind.CHANGE, note=note)
+                return True
+    return False
+
+
+def _with_value(new: Stated, part: Denied, inside: Sequence[Entity], past: _Past) -> list[int]:
+    """Return which older statements can have the value, the one with most in common first."""
+    found = {index for one in inside for index in past.by_entity.get(one.key, ())[-REMEMBERED:]}
+    statements, text = past.statements, new.unit.text[part.start : part.end]
+    words = new.words.union(words_of(text), pairs_of(text))
+    return sorted(
+        (
+            index
+            for index in found or past.alike(words)
+            if statements[index].unit.speaker in past.people
+            and not statements[index].gone
+            and statements[index].unit.position < new.unit.position
+        ),
+        key=lambda index: (len(statements[index].words & words), index),
+        reverse=True,
+    )
 
 
 def _clean(value: str) -> str:
@@ -346,7 +329,7 @@ def _restated(statement: Stated, past: _Past) -> Stated:
     if old_value == value or old.unit.position >= statement.unit.position:
         return statement
     old.gone = True
-    kind = UnitKind.CHANGE if _SAYS_NOW.search(statement.unit.text) else statement.unit.kind
+    kind = UnitKind.CHANGE if SAYS_NOW.search(statement.unit.text) else statement.unit.kind
     statement.unit = statement.unit._replace(kind=kind, note=f"replaces {_clean(old_value)}")
     return statement
 

@@ -86,7 +86,11 @@ _RULE = cue(
     r"^(?!.*\b(?:i|i['’]m|i['’]ve|my|was|were|had|did)\b)(?:\S+ ){1,8}"
     r"only (?:on|by|if|when|after|with|in|via) ",
     r"\bi (?:never|always|only) want\b",
-    r"\bi (?:do not|don['’]t) want (?:you|any|it|to see|them|us)\b",
+    # "I don't want it to rain" wishes; what somebody does to a thing can be forbidden.
+    r"\bi (?:do not|don['’]t) want (?:you (?:to|\w+ing)\b|to see\b|any\b(?! (?:trouble|regret|"
+    r"drama|hassle|more\b|part\b|misunderstanding|hard feelings|of (?:this|that)\b))|"
+    r"(?:it|them|us|this|that|these|those) (?:to be |being )?"
+    r"(?:\w{3,}ed|sent|sold|told|shown|made|built|put|run|cut|kept|given|written|drawn|paid)\b)",
     r"^(?:bitte )?(?:niemals|auf keinen Fall)\b",
     r"\b(?:dürfen? (?:nicht|nur)|darf (?:nicht|nur|kein\w*)|niemals)\b",
     r"\bne [^.]{1,40} jamais\b|^(?:il faut|n['’]\w+ jamais)"

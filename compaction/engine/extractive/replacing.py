@@ -7,13 +7,15 @@ about the same. A word in common is not enough: what is replaced is gone from ev
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.sentences import shorten
-from compaction.engine.extractive.terms import words_of
-from compaction.engine.fidelity.entities import Entity, find_entities
+from compaction.engine.extractive.contrasts import Denied
+from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
+from compaction.engine.extractive.terms import pairs_of, words_of
+from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity, find_entities
+from compaction.engine.fidelity.languages import FUNCTION_WORDS
 from compaction.engine.provenance import Unit
 
 MOST_POINTING_WORDS = 2
@@ -23,6 +25,7 @@ MOST_VALUE_WORDS = 2
 MOST_VALUE_CHARACTERS = 12
 """Of a value in a script without spaces."""
 MOST_NEW_WORDS = 3
+MOST_LEADING_WORDS = 3
 MOST_BEFORE_TAKEN_BACK = 40
 """Characters, in which what takes a value back stands before it."""
 MAX_REPLACED_CHARACTERS = 60
@@ -47,6 +50,10 @@ _TAKEN_BACK = lazy_pattern(
     re.I,
 )
 """What stands before a value that does not hold any longer; a bare "from" is a journey's start."""
+_CAPITAL = lazy_pattern(r"(?<=[^.!?] )[A-ZÀ-ÞА-Я]")
+_ENDS = lazy_pattern(r"\s*(?:[.,;!?]|$)")
+_LETTER = rf"[^\W{HAN}{KANA}{HANGUL}]"
+_CODES = frozenset({IDENTIFIER, NAME})
 _GONE = lazy_pattern(r"(?: is| are| was)? (?:no longer|not any ?more)\b", re.I)
 """What stands behind one."""
 
@@ -79,15 +86,121 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
     kinds = {one.kind for one in new.entities if one.key not in known}
     # What the newer one says, too, in whatever letters, holds.
     said = new.unit.text.casefold()
-    others = [one for one in named if one.key not in keys and one.text.casefold() not in said]
+    others = [
+        one
+        for one in named
+        if one.key not in keys and not _bounded(one.text.casefold()).search(said)
+    ]
     same = [one for one in others if one.kind in kinds]
     if same:
-        value = _with_neighbours(same[-1], others, old.unit.text)
-        is_meant = points(new) or _has_subject_of(old, new, value)
-        return (value, same[-1].key) if is_meant else ("", "")
+        # Of several, the one that stands where the new one does: "runs on Redis since May".
+        places = {_word_before(one, new.unit.text) for one in new.entities if one.key not in known}
+        alike = [one for one in same if _word_before(one, old.unit.text) in places]
+        meant = (alike or same)[-1]
+        value = _with_neighbours(meant, others, old.unit.text)
+        # Another train to another town at another time is another train.
+        is_other = any(one.kind != meant.kind and one.text not in value for one in alike)
+        is_meant = points(new) or (not is_other and _has_subject_of(old, new, value))
+        return (value, meant.key) if is_meant else ("", "")
     if others or not _STRONG.search(new.unit.text):
         return "", ""  # it is about something else
     return _old_words(old, new), ""
+
+
+def denied_value(
+    old: Stated, new: Stated, part: Denied, inside: Sequence[Entity]
+) -> tuple[str, str]:
+    """Return what the older statement said, and its key, where it is what a part denies.
+
+    `inside` are the things that the part names. "" where the two are about something else.
+    """
+    text = new.unit.text
+    outside = [one for one in new.entities if one.end <= part.start or one.start >= part.end]
+    held = {one.key for one in outside}
+    known = [one for one in inside if one.key in old.unit.entities and one.key not in held]
+    known = known or _within(old, held, text, part)
+    if known:
+        value, key = _with_neighbours(known[-1], known, text), known[-1].key
+        place = known[-1].start
+    else:
+        value, key = _last_words(text[part.start : part.end], old.unit.text), ""
+        place = text.casefold().rfind(value.casefold(), part.start, part.end)
+    named = [one for one in outside if one.key not in old.unit.entities]
+    if not value or (part.rest >= 0 and not _is_parallel(text, part, place, named)):
+        return "", ""
+    denied = {*words_of(value), *pairs_of(value)}
+    rest = f"{text[: part.start]} {text[part.end :]}"
+    older, newer = old.words - denied, new.words - denied
+    newer = newer - {word for one in named for word in words_of(one.text)}
+    shared = len(older & newer)
+    if key:
+        is_meant = _alike(known[-1].kind, {one.kind for one in named}) or (
+            not named and known[-1].kind in _CODES and bool(_CAPITAL.search(rest))
+        )
+        is_meant = is_meant and (shared > 0 or not newer)
+    else:
+        holds = {*words_of(rest), *pairs_of(rest)}
+        says_another = denied.isdisjoint(holds) and bool(holds - old.words)
+        fewest = min(len(older), len(newer)) or text[0] != old.unit.text[0]
+        is_meant = says_another and fewest < max(1, 2 * shared)
+    return (value, key) if is_meant else ("", "")
+
+
+def _within(old: Stated, held: Set[str], text: str, part: Denied) -> list[Entity]:
+    """Return what an older statement names and a part has, too, where it is told by no form."""
+    low = text.casefold()
+    if len(low) != len(text):
+        return []
+    return [
+        one._replace(start=place.start(), end=place.end())
+        for one in find_entities(old.unit.text)
+        if one.key not in held and (place := _bounded(one.key).search(low, part.start, part.end))
+    ]
+
+
+def _bounded(words: str) -> re.Pattern[str]:
+    """Return the pattern of words that are no part of longer ones."""
+    return re.compile(rf"(?<!{_LETTER}){re.escape(words)}(?!{_LETTER})")
+
+
+def _is_parallel(text: str, part: Denied, place: int, named: Sequence[Entity]) -> bool:
+    """Whether what is denied stands as what holds does: "not on X but on Y", "non usa X ma Y"."""
+    lead = text[part.start : place].casefold().split()
+    behind = text[part.rest :].casefold().split()
+    if (lead and behind and lead[-1] == behind[0]) or set(lead) <= FUNCTION_WORDS:
+        return True
+    follows = next((one for one in named if one.start == part.rest), None)
+    # With a verb before the one, no verb may stand behind the other.
+    return (
+        follows is not None
+        and len(lead) <= MOST_LEADING_WORDS
+        and bool(_ENDS.match(text, follows.end))
+    )
+
+
+def _word_before(one: Entity, text: str) -> str:
+    words = text[: one.start].casefold().split()
+    return words[-1] if words else ""
+
+
+def _alike(kind: str, kinds: Set[str]) -> bool:
+    """Whether one of the kinds can take the place of a kind: a code is a name, too."""
+    return kind in kinds or (kind in _CODES and not _CODES.isdisjoint(kinds))
+
+
+def _last_words(part: str, old: str) -> str:
+    """Return the last words of a part that stand in an older text, as that one wrote them."""
+    part, low = part.strip(" ,\"'“”«»"), old.casefold()
+    if " " not in part and not part.isascii():
+        return part if part and part.casefold() in low else ""
+    words = part.split()
+    for first in range(max(0, len(words) - MOST_NEW_WORDS), len(words)):
+        value = " ".join(words[first:])
+        place = _bounded(value.casefold()).search(low)
+        is_word = len(words[first]) > 2 and words[first].casefold() not in FUNCTION_WORDS
+        if place and is_word and len(low) == len(old):
+            return old[place.start() : place.end()]
+    return ""
 
 
 def _with_neighbours(value: Entity, among: Sequence[Entity], text: str) -> str:

@@ -46,9 +46,22 @@ _MONTH_AFTER = lazy_pattern(
 )
 _LAST_WORD = lazy_pattern(r"(\w[\w.]{0,20})\.$")
 _ABBREVIATIONS = word_set(
-    "mr mrs ms dr prof st no vs etc e.g i.e eg ie fig al inc ltd co corp approx jr sr u.s a.m p.m "
-    "dept est jan feb mar apr jun jul aug sep sept oct nov dec"
+    "mr mrs ms dr prof st vs etc e.g i.e eg ie fig al inc ltd co corp jr sr u.s a.m p.m "
+    "dept est jan feb mar apr jun jul aug sep sept oct nov dec attn cf incl excl resp "
+    "z.b d.h u.a u.u v.a i.d.r s.o s.u o.ä bzw evtl ggf inkl exkl zzgl bspw sog vgl dipl "
+    "p.ex p.ej ej env p.es d.w.z i.p.v bijv m.b.t т.е т.к напр "
+    "hr fr dhr mevr mme mlle sra srta sig sig.ra dott dott.ssa avv ing ул просп проф акад"
 )
+_BEFORE_NUMBERS = word_set(
+    "no nos nr tel fax mob p pp pg ch sec sect vol ed ext fig figs art par app ref max min avg "
+    "approx abs abt bd kap str ca hsg jh ziff anm pos mio mrd tsd hausnr plz "
+    "tél núm num nro tfno pág págs págs ud uds aprox av avda pl cap apdo env réf éd "
+    "pag blz ong ca n тел г д кв стр корп рис гл ст п пп пом оф каб тыс млн млрд №"
+)
+"""Abbreviations where a number follows; elsewhere some are words that end a sentence."""
+_NUMBER_AFTER = lazy_pattern(r"\s?[+(#№°]?\s?\d|\s(?:[IVX]{1,5}|[A-Z])\b")
+_LETTERS_AFTER = lazy_pattern(r"\s?[^\W\d_]{1,2}\.")
+_LETTERS_BEFORE = lazy_pattern(r"(?<!\w)[^\W\d_]\. ?[^\W\d_]{1,2}\.$")
 _JSON_START = lazy_pattern(r"\s{0,80}(?:\{\s{0,80}\"|\[\s{0,80}[\[{\"])")
 _WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 _FORM = lazy_pattern(r"[^\W\d_]+(?:'[^\W\d_]+)*")
@@ -184,7 +197,14 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
     if word[1].isdigit() and len(word[1]) < 3:
         # "am 12. März": an ordinal number, and no end.
         return bool(_MONTH_AFTER.match(line, end))
-    return (len(word[1]) == 1 and word[1].isupper()) or word[1].casefold() in _ABBREVIATIONS
+    found = word[1].casefold()
+    if found in _ABBREVIATIONS or (len(found) == 1 and word[1].isupper()):
+        return True
+    if found in _BEFORE_NUMBERS and _NUMBER_AFTER.match(line, end):
+        return True
+    # "z. B.", "p. ej.", "т. е.": letters apart.
+    is_first = len(found) == 1 and bool(_LETTERS_AFTER.match(line, end))
+    return is_first or bool(_LETTERS_BEFORE.search(line, max(start, end - 8), end))
 
 
 def _cut(text: str, start: int, longest: int) -> int:

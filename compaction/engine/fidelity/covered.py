@@ -41,6 +41,7 @@ SHORTEST_WORD, LONGEST_WORD = 3, 40
 EXCUSED_CHARACTERS = 80
 
 _END_OF_SENTENCE = re.compile(r"[.!?](?=\s)|[。！？；\n]")
+_LAST_END_OF_SENTENCE = re.compile(rf".*(?:{_END_OF_SENTENCE.pattern})", re.DOTALL)
 
 # Two identifiers with what stands between the first and the last of several.
 _RANGE = re.compile(r"([A-Za-z]+\d+)[-–—]([A-Za-z]+\d+)")
@@ -105,12 +106,20 @@ class Covered:
     def ranked(self) -> list[Fact]:
         """What is to be known, but for small counts: the user's first, then heavy and rare."""
         whole = len(self.items) + 1
-        facts = [fact for key, fact in self.facts.items() if not is_small_count(key)]
-        facts.sort(
-            key=lambda fact: (fact.is_users, fact.weight * math.log(1 + whole / fact.times)),
+        rarity = {
+            times: math.log(1 + whole / times)
+            for times in {fact.times for fact in self.facts.values()}
+        }
+        return sorted(
+            self._telling,
+            key=lambda fact: (fact.is_users, fact.weight * rarity[fact.times]),
             reverse=True,
         )
-        return facts
+
+    @cached_property
+    def _telling(self) -> list[Fact]:
+        """What the messages name, but for small counts."""
+        return [fact for key, fact in self.facts.items() if not is_small_count(key)]
 
     @cached_property
     def only_older(self) -> list[Fact]:
@@ -120,13 +129,10 @@ class Covered:
     @cached_property
     def heaviest(self) -> list[Fact]:
         """All that was named since the first message, but for small counts; the heaviest first."""
-        facts = [
-            fact
-            for fact in (*self.facts.values(), *self.only_older)
-            if not is_small_count(fact.key)
-        ]
-        facts.sort(key=lambda fact: round(fact.weight, 2), reverse=True)
-        return facts
+        older = [fact for fact in self.only_older if not is_small_count(fact.key)]
+        return sorted(
+            (*self._telling, *older), key=lambda fact: round(fact.weight, 2), reverse=True
+        )
 
     @cached_property
     def carried(self) -> list[Fact]:
@@ -341,17 +347,18 @@ def tokens_of(text: str) -> list[str]:
 
 def words_among(tokens: Mapping[str, int]) -> Counter[str]:
     """Return the words among tokens that say something, and pairs of Chinese; how often each."""
-    words: Counter[str] = Counter()
-    wide: list[str] = []
-    for token, times in tokens.items():
-        if not token.isascii() and _WIDE.search(token):
-            wide.append(token)
-        elif (
-            SHORTEST_WORD <= len(token) <= LONGEST_WORD
-            and token not in STOP_WORDS
+    words = Counter(
+        {
+            token: times
+            for token, times in tokens.items()
+            if SHORTEST_WORD <= len(token) <= LONGEST_WORD
             and token.isalpha()
-        ):
-            words[token] = times
+            and token not in STOP_WORDS
+        }
+    )
+    wide = [token for token in tokens if not token.isascii() and _WIDE.search(token)]
+    for token in wide:
+        words.pop(token, None)
     for token in wide:
         times = tokens[token]
         for pair in pairs_of(token):
@@ -380,7 +387,8 @@ def _sentence_around(text: str, place: int) -> tuple[str, int]:
     # A line's end is a sentence's: what stands before the last one need not be looked through.
     before = text[max(first, text.rfind("\n", first, place) + 1) : place]
     after = text[place : place + LONGEST_RULE]
-    start = max((match.end() for match in _END_OF_SENTENCE.finditer(before)), default=0)
+    ended = _LAST_END_OF_SENTENCE.match(before)
+    start = ended.end() if ended else 0
     found = _END_OF_SENTENCE.search(after)
     end = found.end() if found else len(after)
     return " ".join((before[start:] + after[:end]).split()), place + end

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.sentences import HAN, KANA
+from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
 
 URL, MAIL, PATH, IDENTIFIER = "url", "mail", "path", "identifier"
 DATE, NUMBER, NAME = "date", "number", "name"
@@ -21,7 +21,7 @@ DATE, NUMBER, NAME = "date", "number", "name"
 # What an entity of a kind is worth in the measures; the least forgiving kinds count most.
 KIND_WEIGHTS = {URL: 2.0, MAIL: 2.0, PATH: 2.0, IDENTIFIER: 3.0, DATE: 2.0, NAME: 2.0, NUMBER: 1.0}
 
-_LETTER = rf"[^\W\d_{HAN}{KANA}]"
+_LETTER = rf"[^\W\d_{HAN}{KANA}{HANGUL}]"
 _MONTH = (
     r"(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|"
     r"sep(?:t(?:ember)?)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?|januar|februar|märz|mai|juni|"
@@ -62,16 +62,18 @@ def _tokens(*, first: str, part: str, apart: str) -> re.Pattern[str]:
         r"(?:\s?(?i:[kmb]|million|billion|trillion)\b)?)"
         rf"|(?P<word>{first}(?:{part}|[-.:'’&+#@](?={part})"
         r"|(?<=\d)[,\u00a0\u202f](?=\d{3}(?!\d)))*[%‰]?)"
-        rf"|[{HAN}{KANA}]++|\S|$)"
+        rf"|[{HAN}{KANA}{HANGUL}]++|\S|$)"
     )
 
 
-_TOKEN = _tokens(first=rf"[^\W_{HAN}{KANA}]", part=rf"[^\W{HAN}{KANA}]", apart=_APART)
+_TOKEN = _tokens(
+    first=rf"[^\W_{HAN}{KANA}{HANGUL}]", part=rf"[^\W{HAN}{KANA}{HANGUL}]", apart=_APART
+)
 # The same for a text of ASCII: a class that lists its characters is looked at far more quickly.
 _TOKEN_ASCII = _tokens(
     first="[A-Za-z0-9]", part="[A-Za-z0-9_]", apart=r"[\x00-\x08\x0e-\x1b!\"()*,;<=>?[\]^`{|}\x7f]"
 )
-_WIDE = lazy_pattern(f"[{HAN}{KANA}]")
+_WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 _QUOTED = lazy_pattern(r"[《「『“]([^《》「」『』“”\n]{2,40})[》」』”]")
 _PURE_NUMBER = lazy_pattern(
     r"[\d.,:\u00a0\u202f]+(?:%|‰|st|nd|rd|th|s|x|k|m|mm|cm|km|kg|g|mg|ml|l|gb|mb|kb|tb|ms|min|h|hz|"

@@ -17,7 +17,7 @@ from typing import Any
 from compaction.engine.extractive.sentences import encodable
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.covered import Covered, tokens_of, words_among
-from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity
+from compaction.engine.fidelity.entities import IDENTIFIER, MAIL, NAME, PATH, Entity
 from compaction.engine.fidelity.facts import Fact, facts_named, without_marks
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
 from compaction.engine.fidelity.spellings import Spellings, is_small_count, normal
@@ -26,7 +26,7 @@ from compaction.engine.strategies.acceptance import repeated_share
 from compaction.engine.types import Item, TokenCounter
 
 # 2: words with hyphens are known where the summary repeats them; of a long summary its language is
-# told by its beginning.
+# told by its beginning; no Korean particle belongs to the code before it.
 QUALITY_VERSION = 2
 # Of texts of equal size, the better one should hold the answers to more questions about the
 # conversation (bfcl_memory). The weight of words was chosen on the customer and finance sets, where
@@ -51,6 +51,8 @@ LONGEST_LOOK = 3_000
 FEWEST_LETTERS = 60
 """A summary shorter than that is of no language that could be wrong."""
 
+# A key of these kinds is in a text that names it, to the letter.
+_SPELLED_ONCE = frozenset({IDENTIFIER, PATH, MAIL})
 _DIGITS = re.compile(r"[0-9]+")
 _NOT = re.compile(
     r"\b(?:not|never|no|cannot|avoid|without|forbidden|prohibited|nicht|nie|niemals|kein\w*|ne|"
@@ -223,12 +225,13 @@ class Findings:
     @cached_property
     def known(self) -> frozenset[str]:
         """The keys of the messages' entities that stand in the text."""
-        named, names = self._named, self._text.names
+        named, text, names = self._named, self._text.text, self._text.names
         return frozenset(
             key
             for key, fact in self._covered.facts.items()
-            # Most that is known is spelled as it was.
-            if key in named or names(fact.sought)
+            # Most that is known is spelled as it was, and of most kinds there is no other spelling.
+            if key in named
+            or ((fact.kind not in _SPELLED_ONCE or key in text) and names(fact.sought))
         )
 
     @cached_property
@@ -325,23 +328,22 @@ class Findings:
 
         A line stands for one rule, unless it has every word of others, too.
         """
-        taken: set[int] = set()
-        kept = 0
+        lines, taken, kept = self._lines, set[int](), 0
+        lines_with: dict[str, list[int]] = {}
+        for index, line in enumerate(lines):
+            for word in line.content:
+                lines_with.setdefault(word, []).append(index)
         for rule in map(_line, self._covered.rules):
-            wanted, forbids, binds = rule.content, rule.forbids, rule.binds
-            best = max(
-                (
-                    (len(wanted & line.content) / len(wanted), -index)
-                    for index, line in enumerate(self._lines)
-                    if wanted
-                    and (line.forbids if forbids else not binds or line.binds or line.forbids)
-                ),
-                default=(0.0, 0),
+            wanted = rule.content
+            shared = Counter(index for word in wanted for index in lines_with.get(word, ()))
+            most, first = max(
+                ((n, -index) for index, n in shared.items() if lines[index].says_as_much_as(rule)),
+                default=(0, 0),
             )
-            share, index = best[0], -best[1]
-            if not wanted or share == 1 or (share >= RULE_WORDS_SHARE and index not in taken):
+            is_enough = most >= RULE_WORDS_SHARE * len(wanted) and -first not in taken
+            if most == len(wanted) or is_enough:
                 kept += 1
-                taken.add(index)
+                taken.add(-first)
         return kept
 
     @cached_property
@@ -389,6 +391,12 @@ class _Line:
     content: frozenset[str]
     forbids: bool
     binds: bool
+
+    def says_as_much_as(self, rule: _Line) -> bool:
+        """Whether it forbids where the rule does, and binds where that does."""
+        if rule.forbids:
+            return self.forbids
+        return not rule.binds or self.binds or self.forbids
 
 
 def _line(text: str) -> _Line:

@@ -35,7 +35,7 @@ _DAY_FIRST = re.compile(
     rf"({_FIRST}[0-9]?)(?:st|nd|rd|th|\.)? (?:of |de )?({_MONTH})\b\.?(?:,? ([0-9]{{4}}))?"
 )
 _BEHIND_WORD = re.compile(
-    rf"({_FIRST}(?<=[\w.] [0-9])[0-9]?)(?:st|nd|rd|th)?(?![0-9:])"
+    rf"({_FIRST}(?:(?<=[^\W\d_] [0-9])|(?<=\. [0-9]))[0-9]?)(?:st|nd|rd|th)?(?![0-9:])"
     r"(?:,? ([0-9]{4}))?"
 )
 _LAST_WORD = re.compile(r"\b(\w+)\.? \Z")

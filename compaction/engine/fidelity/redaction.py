@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from compaction.engine.fidelity.secret_marks import secrets_by_mark
 from compaction.engine.fidelity.secret_names import secrets_by_name
 from compaction.engine.fidelity.secret_shapes import secrets_by_shape
 from compaction.engine.fidelity.secret_values import MARKER, Secret
@@ -121,7 +122,8 @@ def _secrets(text: str) -> list[Secret]:
     if len(low) != len(text):
         # A few letters become two when they are made small; offsets must stay.
         low = "".join(small if len(small := one.lower()) == 1 else one for one in text)
-    found = sorted({*secrets_by_shape(text, low), *secrets_by_name(text, low)})
+    finders = (secrets_by_shape, secrets_by_mark, secrets_by_name)
+    found = sorted({one for find in finders for one in find(text, low)})
     if found and MARKER in text:
         found = sorted(_outside_markers(text, found))
     merged: list[Secret] = []

@@ -25,8 +25,14 @@ STEM = 4
 """Names are declined: so many letters, at least, must be the same."""
 
 _ALIKE = (("\u00a0", " "), ("\u202f", " "), ("\u2011", "-"), ("\u2019", "'"))
-_JOINING = lazy_pattern(r"[-_](?=[^\W_])|\.(?=\d)")
+_JOINT = r"[-_](?=[^\W_])|\.(?=\d)"
+_JOINING = lazy_pattern(_JOINT)
 _BEHIND_JOINT = lazy_pattern(rf"[^\W_{HAN}{KANA}{HANGUL}][-_]\Z|\d\.\Z")
+# Digits that stand as `Spellings.stands` looks for them.
+_PLAIN_NUMBER = lazy_pattern(
+    rf"[0-9](?<![^\W{HAN}{KANA}{HANGUL}][0-9])(?<![^\W_{HAN}{KANA}{HANGUL}][-_][0-9])"
+    rf"(?<!\d\.[0-9])[0-9]*+(?![^\W{HAN}{KANA}{HANGUL}])(?!{_JOINT})"
+)
 _WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 _WORD = lazy_pattern(rf"[^\W_{HAN}{KANA}{HANGUL}]+|[{HAN}{KANA}{HANGUL}]+")
 _SQUEEZED = "-_ .,/\\:'#"
@@ -177,6 +183,11 @@ class Spellings:
         return values_of(self.text) | counted
 
     @cached_property
+    def plain_numbers(self) -> frozenset[str]:
+        """The runs of digits that are no part of a longer word, code or number."""
+        return frozenset(_PLAIN_NUMBER.findall(self.text))
+
+    @cached_property
     def moments(self) -> set[Moment]:
         """The days and times of the text."""
         return moments_of(self.text)
@@ -190,7 +201,12 @@ class Spellings:
         """Whether the entity stands in the text in any spelling."""
         kind, key = sought.kind, sought.key
         if kind == NUMBER:
-            return not self.values.isdisjoint(sought.values) or self._stands(sought)
+            if not self.values.isdisjoint(sought.values):
+                return True
+            # The digits of a plain number stand in many a code: each place would be looked at.
+            if key.isascii() and key.isdecimal():
+                return key in self.plain_numbers
+            return self._stands(sought)
         if self._stands(sought):
             return True
         if kind == DATE:
@@ -251,6 +267,8 @@ class Spellings:
     def _has_line_with(self, words: Sequence[str]) -> bool:
         """Whether one line has all of the words, in whatever order."""
         text, rarest = self.text, max(words, key=len)
+        if not all(word in text for word in words):
+            return False
         place = text.find(rarest)
         while place >= 0:
             end = text.find("\n", place)

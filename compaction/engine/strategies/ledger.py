@@ -8,7 +8,9 @@ summarised twice and nothing wears away (docs/decisions/0027-a-ledger-beside-the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 
 from compaction.engine.extractive.composition import ACTIONS_SHARE, fill_users_first
 from compaction.engine.extractive.headings import (
@@ -21,7 +23,7 @@ from compaction.engine.extractive.headings import (
 )
 from compaction.engine.extractive.selection import Candidate, Selection
 from compaction.engine.extractive.terms import terms_of
-from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.fidelity.entities import LONG_NUMBER, find_entities
 from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.strategies.prompts import message_number
 
@@ -32,6 +34,9 @@ RULES_SHARE = 0.15
 
 LEDGER_CHANGES_SHARE = 0.5
 """Of the ledger: what was taken back must not stand as it was."""
+
+FEWEST_MENTIONS = 3
+"""Of a code in different statements, for it to be what the conversation is about."""
 
 _SECTIONS = {
     UnitKind.RULE: SummarySection.RULES,
@@ -63,6 +68,7 @@ def with_ledger(
     left = room - max(0, rules.spent - max(0, rules_room))
     facts = Selection(budget=max(0, left), cost=_cost(count, language))
     facts.cover(_terms_of_prose(prose))
+    _add_subject(facts, candidates)
     for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
         of_kind = [one for one in candidates if one.unit.kind is kind]
         facts.fill(of_kind, upto=facts.spent + int(share * facts.budget))
@@ -99,6 +105,28 @@ def ledger_line(unit: Unit, language: str = "") -> str:
     """Return a unit as the ledger has it: speaker, clause, and the number of its message."""
     line = render_unit(unit, language)
     return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
+
+
+def _add_subject(facts: Selection, candidates: Sequence[Candidate]) -> None:
+    """Add a line with the code that is named again and again, where nothing names it yet.
+
+    A ledger of a few lines would otherwise hold what is rare, and not what all of it is about.
+    """
+    said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
+    times = Counter(key for one in said for key in one.unit.entities if _is_code(key))
+    key, mentions = max(times.items(), key=itemgetter(1), default=("", 0))
+    if mentions < FEWEST_MENTIONS or facts.is_said(key):
+        return
+    about = (one for one in said if key in one.unit.entities and not _is_rule(one))
+    for one in sorted(about, key=lambda one: (facts.gain(one), -one.order), reverse=True):
+        if facts.add(one):
+            return
+
+
+def _is_code(key: str) -> bool:
+    """Whether a key has digits and letters, or more digits than a number."""
+    digits = sum(map(str.isdigit, key))
+    return digits >= LONG_NUMBER or (digits > 0 and any(map(str.isalpha, key)))
 
 
 def _is_rule(candidate: Candidate) -> bool:

@@ -1,0 +1,176 @@
+"""Which part of a statement says what does not hold, beside what does: "not X but Y".
+
+No negation alone takes anything back: each of these ways names the value that holds in the same
+sentence. Languages put the mark before the old value, behind it, or around both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.sentences import word_set, words_in
+
+MOST_CHARACTERS = 60
+"""Of the part that does not hold, with the verb that may stand in it."""
+
+# "Not only X but also Y" takes nothing back, whatever the language.
+_ONLY = (
+    r"(?!(?:only|just|merely|simply|nur|bloß|seulement|uniquement|sol[oa]|sólo|solamente|"
+    r"só|somente|apenas|soltanto|solamente|alleen|slechts|только|лишь|فقط)\b)"
+)
+_NOT = r"(?:not|\w+n['’]t|nicht|kein\w{0,2}|pas|plus|non|no|não|niet|geen|не)"
+_CLAUSE_ENDS = r"(?=[,.;:!?)]|$)"
+
+
+BUT = "but"
+"""What is said behind this word may be anything: the value that holds, or something else."""
+
+
+def _part(name: str) -> str:
+    """Return the pattern of a part; full stops inside versions and names belong to it."""
+    return rf"(?P<{name}>(?:[^,.;:!?。！？，、\n]|(?<=\d)\.|[.:,](?=\S)){{1,{MOST_CHARACTERS}}}?)"
+
+
+_MARKS = word_set(
+    "not nicht kein keine keinen keinem keiner pas plus non no não niet geen не а instead rather "
+    "statt anstatt anstelle lieu plutôt lugar vez invece posto invés plaats вместо from von de da "
+    "du des della dal del do van с со swapped traded exchanged replaced cambiamos cambié cambiado "
+    "cambiato abbiamo trocámos trocamos troquei remplacé remplaçons reemplazamos ersetzt ersetzen "
+    "vervangen заменили заменил заменила said sagte dit dije detto disse zei сказал сказала "
+    "scrap forget drop ditch vergiss vergesst oublie oubliez olvida dimentica esquece vergeet "
+    "забудь strike streich raye tacha cancella risca schrap вычеркни replaces supersedes ersetzt "
+    "remplace reemplaza sustituye sostituisce substitui vervangt заменяет used früher bisher avant "
+    "auparavant antes prima vroeger eerder раньше прежде was were formerly previously war было off "
+    "away had stimmt true vrai cierto verdad vero verdade klopt неправда più уже больше"
+)
+_PLACE = (
+    r"(?=[,.;:!?)]|$| (?:on|in|at|for|as|bei|für|auf|pour|dans|en|na|no|em|per|nella?|bij|voor|в|"
+    r"на|для|у)\b)"
+)
+_SWAPPED = (
+    r"(?:swapped|traded|exchanged|replaced|cambi\w{1,6}|troc\w{1,6}|remplac\w{1,6}|"
+    r"sostitui\w{1,6}|substitu\w{1,6}|reemplaz\w{1,6}|ersetz\w{1,4}|vervang\w{0,4}|заменил\w{0,2})"
+)
+_LATIN = lazy_pattern(
+    "|".join(
+        (
+            # Not X but Y.
+            rf"\b{_NOT} {_ONLY}{_part('a')},? (?:but rather|sondern|sino|pero sí|bensì|mas sim|"
+            rf"e sim|senão|а)\b (?!auch\b|también\b|anche\b|também\b|и\b)",
+            rf"\b{_NOT} {_ONLY}{_part(BUT)},? (?:but|mais|ma|mas|maar)\b "
+            rf"(?!also\b|aussi\b|anche\b|também\b|ook\b)",
+            # No longer X, now Y; it used to be X, now Y.
+            r"\b(?:ya no|больше не|уже не|no longer|já não|niet (?:langer|meer)|nicht mehr|plus|"
+            rf"più) {_part('i')}(?:[,;]| (?:but|sondern|sino|mais|ma|maar|mas|а)\b)",
+            rf"\b{_NOT} {_part('j')} any ?(?:more|longer)\b",
+            r"\b(?:used to|früher|bisher|avant|auparavant|antes|prima|vroeger|eerder|раньше|"
+            rf"прежде)\b{_part('k')}, (?:(?:but|and|aber|mais|pero|ma|mas|maar|а|но) )?"
+            r"(?:now|heute|jetzt|nun|maintenant|désormais|ahora|hoy|agora|hoje|adesso|ora|oggi|nu|теперь|сейчас)\b",
+            r"\((?:was|were|formerly|previously|früher|bisher|avant|antes|prima|eerder|раньше|"
+            rf"было) {_part('l')}\)",
+            rf"\b(?:es stimmt nicht|(?:it is|it's|that's) not true|n['’]est pas vrai|"
+            rf"no es (?:cierto|verdad)|non è vero|não é verdade|klopt niet|неправда),? "
+            rf"(?:dass|that|que|che|dat|что) {_part('m')}[,;] ",
+            # Y replaces X.
+            r"\b(?:replaces|supersedes|ersetzt|remplace|reemplaza(?: a)?|sustituye(?: a)?|"
+            rf"sostituisce|substitui|vervangt|заменяет) {_part('n')}{_PLACE}",
+            rf"\b(?:off|away from) {_part('o')} (?:on)?to ",
+            rf"\b(?:i|we) had {_part('p')} wrong\b",
+            rf"\b(?:it|that|this)(?: is not|['’]s not| isn['’]t) {_ONLY}{_part('b')}, "
+            rf"(?:it|that|this)(?:['’]s| is) ",
+            # Y, not X.
+            rf"(?:,|\b(?:and|und|et|y|e|en|и)|, а) (?:not|nicht|pas|non(?: pas)?|no|não|niet|не) "
+            rf"{_ONLY}{_part('c')}{_CLAUSE_ENDS}",
+            # Y instead of X.
+            r"\b(?:instead of|rather than|in place of|statt|anstatt|anstelle(?: von)?|"
+            r"au lieu d[eu]|"
+            r"plutôt que?|à la place d[eu]|en (?:lugar|vez) del?|más bien que|invece (?:di|che)|"
+            r"al posto di|piuttosto che|em vez d[eoa]|ao invés d[eoa]|no lugar d[eoa]|"
+            rf"in plaats van|вместо)['’ ]{_part('d')}"
+            r"(?=[,.;:!?)]|$| (?:we|wir|nous|nimmt|nutzt)\b)",
+            # I said X, I meant Y; forget X, it is Y.
+            rf"\b(?:i said|ich sagte|j['’]ai dit|dije|ho detto|eu disse|ik zei|я сказала?) "
+            rf"{_part('g')}[,;] (?:\S+ )?(?:i meant|ich meinte|je voulais|quise|quería|volevo|"
+            rf"intendevo|queria|quis|ik bedoelde|имела? в виду)",
+            rf"^(?:strike|streich|rayez?|tacha|cancella|risca|schrap|вычеркни|scrap|forget|drop|ditch|vergiss|vergesst|oubliez?|olvida|dimentica|esquece|vergeet|"
+            rf"забудь) (?!about\b|that\b){_part('h')}[,;:] (?=\S+ \S+)",
+            # We swapped X for Y.
+            rf"\b{_SWAPPED} {_part('e')} (?:for|with|by|durch|gegen|par|contre|por|con|per|door|"
+            rf"voor|на) ",
+        )
+    ),
+    2,
+)
+_MOVES = lazy_pattern(
+    r"\b(?:um(?:gestellt|gestiegen|gezogen)|ge(?:wechselt|ändert|gangen)|gewisseld|gegaan|"
+    r"overgestapt|"
+    r"verhuisd|verplaatst|verschoben|verlegt|pass[ée]e?s?|chang[ée]e?s?|déplacée?s?|reportée?s?|"
+    r"pasó|pasamos|pasaron|cambi\w{1,6}|mud\w{1,6}|migr\w{1,6}|traslad\w{1,6}|passat[oaie]|"
+    r"spostat[oaie]|passou|passámos|passamos|alter\w{1,6}|перешл[аио]|перешел|перешёл|перев\w{1,5}|"
+    r"перенес\w{0,4}|перенёс|сменил\w{0,2}|переехал\w{0,2})\b",
+    2,
+)
+_FROM = lazy_pattern(
+    rf"\b(?:von|vom|de|du|des|del?|dal?|dalla|do|da|van|с|со) {_part('f')} "
+    r"(?:auf|zu|zum|nach|à|au|a|al|alla|para|pour|naar|op|на|к) ",
+    2,
+)
+_WIDE = lazy_pattern(
+    "|".join(
+        (
+            rf"(?<!是)不是(?!只|仅|单){_part('a')}[，,]?\s?(?:而是|是)",
+            rf"(?:[，,而]|而且)不(?:是|用|再用|要用){_part('b')}(?=了|[，,。.!！]|$)",
+            rf"不再?(?:是|用|住|在|去|叫|走|喝|吃)?{_part('q')}了[，,]\s?(?:搬|换|改|现在|转|去|用|住|是)",
+            rf"不再?(?:是|用|住|在|去|叫|走|喝|吃)?{_part('s')}[，,]\s?(?:改|换|而|现在)",
+            rf"把{_part('t')}(?:换成|换为|改成|改为)",
+            rf"(?:以前|之前|原来|原先|本来){_part('u')}[，,](?:但|但是|不过)?(?:现在|如今|目前)",
+            r"(?:以前|前)は(?P<v>[^、。]{1,30})、(?:今|現在)は",
+            r"(?:^|[はがを、。\s])(?P<w>[^はがを、。]{1,30}?)を(?:やめて|廃止して)",
+            r"(?:예전|전|이전)에는? (?P<x>[^,.]{1,30}), ?(?:지금|이제)",
+            rf"\bلم تعد\s{_part('y')}\s(?:بل|وإنما)\b",
+            rf"从{_part('c')}(?:换成|换到|改成|改为|改到|变成|切换到|迁移到|转到|搬到|挪到|推迟到|提前到)",
+            rf"(?:代替|取代){_part('d')}(?=[，,。.!！]|$)",
+            # Japanese and Korean put it behind.
+            r"(?:^|[はがを、。\s])(?P<e>[^はがを、。]{1,30}?)(?:では|じゃ|で)なく(?!ても)",
+            r"[、。](?P<f>[^はがを、。]{1,30}?)(?:では|じゃ)(?:ありません|ない)",
+            r"(?:^|[はがを、。\s])(?P<g>[^はがを、。]{1,30}?)から[^、。]{1,30}?(?:に|へ)"
+            r"(?:変更|変わ|変え|移|切り替|乗り換|延期)",
+            r"(?:^|[はがを、。\s])(?P<h>[^はがを、。]{1,30}?)の代わりに",
+            r"(?:^|\s)(?P<i>\S{1,30}?)(?:이|가)? ?(?:아니라|아니고|말고)",
+            r"(?:고|며|,) (?P<j>\S{1,30}?)(?:은|는|이|가) 아(?:닙니다|니에요|니야|니다)",
+            r"(?:^|\s)(?P<k>\S{1,30}?)에서 \S{1,30}?로 ?(?:바꿨|바뀌|바꾸|변경|옮|교체|전환|이전)",
+            r"(?:^|\s)(?P<l>\S{1,30}?) 대신",
+            # Arabic.
+            rf"\b(?:ليس|ليست|لا|لم|لن)\s(?!فقط){_part('m')}\s?،?\s?(?:بل|وإنما|إنما|ولكن)\b",
+            rf"\b(?:وليس|وليست|لا)\s{_part('n')}(?=[،.؟!]|$)",
+            rf"\b(?:بدلا|بدلاً|عوضا|عوضاً)\s(?:من|عن)\s{_part('o')}(?=[،.؟!]|$)",
+            rf"\b(?:انتقل\w*|تغير\w*|نقلنا|غيرنا|حول\w*)\b.{{0,30}}\bمن\s{_part('p')}\sإلى\b",
+        )
+    )
+)
+
+
+class Denied(NamedTuple):
+    """The part of a statement that says what does not hold.
+
+    Behind a bare "but", `rest` is where it goes on; else -1.
+    """
+
+    start: int
+    end: int
+    rest: int = -1
+
+
+def parts_taken_back(text: str) -> Iterator[Denied]:
+    """Yield what a statement says that does not hold, where another part says what does."""
+    if not _MARKS.isdisjoint(words_in(text)) or "n't" in text or "n’t" in text:
+        for match in _LATIN.finditer(text):
+            rest = match.end() if match.lastgroup == BUT else -1
+            yield Denied(*match.span(str(match.lastgroup)), rest)
+        if _MOVES.search(text) and (moved := _FROM.search(text)):
+            yield Denied(*moved.span("f"))
+    if not text.isascii():
+        for match in _WIDE.finditer(text):
+            yield Denied(*match.span(str(match.lastgroup)))

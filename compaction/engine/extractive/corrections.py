@@ -1,0 +1,136 @@
+"""What says that a statement corrects an older one, or takes it back, in every language read.
+
+A cue says that something changed, not what: that is told by the two statements (replacing.py).
+"""
+
+from __future__ import annotations
+
+import re
+
+from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.cues import cue, is_question
+from compaction.engine.extractive.sentences import word_set, words_in
+from compaction.engine.extractive.terms import pairs_of, words_of
+from compaction.engine.fidelity.entities import find_entities
+from compaction.engine.fidelity.languages import FUNCTION_WORDS
+from compaction.engine.provenance import Unit, UnitKind
+
+CUE_WORDS = word_set(
+    "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
+    "change changed update edit longer anymore instead switched moved renamed replaced corrected "
+    "plan plans list take cross strike remove drop leave delete skip "
+    "sul sulla sullo sulle nel nella nello nelle della dello delle degli alla allo alle dalla "
+    "numa num pela pelo beim"
+) | set(FUNCTION_WORDS)
+"""Words of a correction itself: two of them have nothing in common by that."""
+
+_CORRECTION = cue(
+    "sorry actually correction wait scratch forget mistake bad oops meant misspoke make thought "
+    "change changed plans update edit no longer not switched moved renamed rescheduled postponed "
+    "replaced replace corrected bumped instead entschuldigung doch nein moment stattdessen nicht "
+    "entschuldige entschuldigen leid vergiss korrektur perdona siento olvida oublie oubliez "
+    "désolée "
+    "statt perdón realidad mejor ya lugar vez pardon fait finalement désolé lieu plus "
+    "korrektur berichtigung corrección correzione correção correctie rectification rectificación "
+    "aktualisierung mise ach oh ah ups hoppla oei "
+    "scusa scusate anzi desculpa desculpe aliás verbeter eigenlijk "
+    "wrong mixed vertan geirrt verwechselt verschrieben vertippt meinte trompé trompée confondu "
+    "voulais equivoqué equivocado quise quería confundí sbagliato sbagliata sbagliavo volevo "
+    "intendevo confuso enganei errei queria quis confundi vergiste vergist bedoelde",
+    r"^(?:(?:oh|hm+|ah|no|ok(?:ay)?|yes|so|and|but|well)[,.!]? )*(?:sorry\b|actually\b|"
+    r"correction\b|wait\b|scratch that|forget (?:that|it|what i said)|my (?:mistake|bad)|oops|"
+    r"i (?:meant|misspoke)|make (?:that|it)\b|on second thought|change of plans?|update:|edit:|"
+    r"no[,:—-] )",
+    r"\bno longer\b|\bnot any ?more\b",
+    r"\b(?:has|have|is|was|are|were|been|got|we|i) (?:now )?(?:changed|switched|moved|renamed|"
+    r"rescheduled|postponed|replaced|corrected|bumped) (?:\w+ ){0,4}?(?:to|with|by|from)\b",
+    r"\bnot \S{1,30},? but \S|\breplaced? \S{1,40} (?:with|by)\b",
+    r"\S+ instead(?: of (?:\S+ ){0,4}\S+)?[.!]?$",
+    r"^(?:entschuldig(?:ung|e|en sie)?|tut mir leid|doch|nein[,:]|moment|korrektur)\b"
+    r"|\bvergiss (?:das|es)\b|\b(?:stattdessen|nicht mehr|statt)\b",
+    r"^(?:perdón|perdona|lo siento|olvida (?:eso|lo)|en realidad|mejor|no[,:])"
+    r"|\b(?:ya no|en lugar de|en vez de)\b",
+    r"^(?:pardon|en fait|finalement|désolée?|oublie(?:z)? (?:ça|cela))"
+    r"|\b(?:au lieu de|ne .{1,20} plus)\b",
+    r"^(?:\S+ )?(?:correction|korrektur|berichtigung|corrección|correzione|correção|correctie|"
+    r"rectification|rectificación|update|aktualisierung|mise à jour)\b ?[:,]",
+    r"^(?:ach|oh|ah|ups|hoppla|oei)[,!]? (?:nein|non?|nee|não)\b",
+    r"^(?:scusate?|anzi|desculpe?|aliás|sorry|verbeter|eigenlijk)\b",
+    # "I was wrong about the mill": what follows is the value that holds.
+    r"\bi (?:meant|misspoke|was wrong|mixed (?:it |that |them |this )?up|"
+    r"got (?:it|that|this) wrong)\b",
+    r"\b(?:(?:mich|habe) .{0,40}\b(?:vertan|geirrt|verwechselt|verschrieben|vertippt)|ich meinte|"
+    r"suis trompée?|ai confondu|voulais dire|me equivoqué|me he equivocado|qu(?:ise|ería) decir|"
+    r"confundí|mi sono sbagliat[oa]|mi sbagliavo|volevo dire|intendevo|ho confuso|enganei-me|"
+    r"me enganei|errei|queria dizer|quis dizer|confundi|vergiste me|me .{0,30}vergist|"
+    r"ik bedoelde)\b",
+    wide=r"弄错|口误|言い間違|勘違い|잘못 말|착각|실수|أخطأت|أقصد|تصحيح"
+    r"|\b(?:ошибся|ошиблась|перепутала?|оговорил\w{1,3}|имела? в виду)\b"
+    r"|改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
+    r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
+    r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
+    r"|\b(?:вместо|больше не|теперь)\b"
+    r"|بدلا من|عفوا",
+)
+_REMOVAL = cue(
+    "take cross strike remove drop scratch leave delete skip",
+    r"\b(?:take|cross|strike|remove|drop|scratch|leave|delete)\b.{1,60}?\b(?:off|from|out of)\b"
+    r".{0,30}?\b(?:list|order|cart|plan|agenda|itinerary|schedule|menu|booking|basket|calendar|"
+    r"scope)\b",
+    # An order: "the skip rule is gone" takes nothing off.
+    r"^(?:(?:ok(?:ay)?|yes|no|oh|and|so|then|also|now|well|sorry|actually|please|just|let['’]?s|"
+    r"let us|we (?:can|should|could)|you (?:can|should)|(?:can|could|would) (?:you|we))[,.!]? )*"
+    r"(?:remove|drop|scratch|delete|skip|take (?:off|out)|leave out) "
+    r"(?!that\b|it\b)[^,:;]{2,40}$",
+    wide=r"(?:从|把).{1,20}(?:去掉|删掉|划掉|拿掉)",
+)
+_AS_WELL = lazy_pattern(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
+SAYS_NOW = lazy_pattern(
+    r"(?!^)\b(?:now|nowadays|these days|jetzt|inzwischen|mittlerweile|nun|ahora|désormais|"
+    r"maintenant|dorénavant|adesso|ormai|agora|nu|inmiddels|теперь|сейчас)\b"
+    r"|^(?:as of|from|starting|effective) (?:today|now|this week|tomorrow)\b"
+    r"|^(?:ab|seit) (?:heute|jetzt|sofort)\b|^à partir de\b|^a partir de\b|^da (?:oggi|ora)\b"
+    r"|现在|如今|目前|今は|今では|現在は|이제|지금은|الآن",
+    re.I,
+)
+"""What says that a statement's value is another one than before."""
+_HIRAGANA = lazy_pattern("[\u3041-\u309f]+")
+"""Endings and particles, which no statement is about."""
+
+
+def is_correction(text: str) -> bool:
+    """Whether a statement changes or takes back what was said before; a question never does."""
+    words = words_in(text)
+    if is_question(text):
+        return False
+    corrects = _CORRECTION.is_in(text, words) and not _AS_WELL.search(text)
+    return corrects or _REMOVAL.is_in(text, words)
+
+
+def renews(unit: Unit) -> bool:
+    """Whether a statement says what holds now; an order ("now book ...") never does."""
+    return (
+        bool(unit.entities)
+        and unit.kind in (UnitKind.FACT, UnitKind.DECISION)
+        and not is_question(unit.text)
+        and bool(SAYS_NOW.search(unit.text))
+    )
+
+
+def is_removal(text: str) -> bool:
+    """Whether a statement takes something off a list, an order or a plan."""
+    return _REMOVAL.is_in(text, words_in(text))
+
+
+def subjects_of(text: str, *, cued: bool) -> frozenset[str]:
+    """Return the words that a statement is about, those left out that say it corrects another."""
+    if cued:
+        for cues in (_CORRECTION.pattern, _CORRECTION.wide):
+            text = cues.sub(_only_names, text, 1)
+    pairs = (pair for pair in pairs_of(text) if not _HIRAGANA.fullmatch(pair))
+    return frozenset((*words_of(text), *pairs)) - CUE_WORDS
+
+
+def _only_names(cue: re.Match[str]) -> str:
+    """Return what a cue names besides: "ne tourne plus", "not Redis but Memcached"."""
+    return f" {' '.join(one.text for one in find_entities(cue[0]))} "

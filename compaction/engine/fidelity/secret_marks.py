@@ -1,0 +1,89 @@
+"""Secrets that a mark inside them gives away, or the command or header that they stand in.
+
+A token of three parts, the address of a webhook, a cookie, a password on a command line: what tells
+them is not how they begin. As with other shapes, nothing is matched where the mark does not stand.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+
+from compaction.engine.fidelity.secret_shapes import starts_piece
+from compaction.engine.fidelity.secret_values import (
+    MARKERS,
+    Secret,
+    is_placeholder,
+    looks_random,
+)
+
+API_KEY, WEBHOOK, COOKIE, PASSWORD = "api-key", "webhook", "cookie", "password"
+LONGEST_PIECE = 1_000
+"""Characters behind a mark that a pattern may look at."""
+
+_ENDS = r"(?![A-Za-z0-9_~-])"
+# The mark, how far before it the secret begins, its kind, and its pattern; what is hidden is
+# the group, where there is one: of an address, who reads on should see whose it is.
+_MARKED: tuple[tuple[str, int, str, re.Pattern[str]], ...] = tuple(
+    (mark, before, kind, re.compile(pattern))
+    for mark, before, kind, pattern in (
+        # A client's secret of the directory of Azure.
+        ("q~", 4, API_KEY, rf"[A-Za-z0-9_~.-]{{3}}[78]Q~[A-Za-z0-9_~.-]{{31,34}}{_ENDS}"),
+        (".atlasv1.", 14, API_KEY, r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_-]{40,90}+"),
+        ("discord", 0, WEBHOOK, r"discord(?:app)?\.com/api(?:/v\d+)?/webhooks/\d{15,20}/"
+         r"([A-Za-z0-9_-]{50,90}+)"),
+        ("webhook.office.com/", 0, WEBHOOK, r"webhook\.office\.com/"
+         r"(webhookb?2?/[^\s\"'<>)]{40,400}+)"),
+        ("sig=", 0, API_KEY, r"(?<![A-Za-z0-9_])sig=([A-Za-z0-9%+/_-]{40,120}+)"),
+        ("sshpass", 0, PASSWORD, r"sshpass\s{1,4}-p\s{0,4}[\"']?([^\s\"']{3,100}+)"),
+        ("mysql", 0, PASSWORD, r"mysql(?:dump|admin|import)?\b[^\n]{0,120}?\s-p"
+         r"[\"']?(?=[^\s\"']{0,60}\d)([^\s\"']{4,100}+)"),
+        ("wifi:", 0, PASSWORD, r"WIFI:[^\n]{0,100}?\bP:((?:\\.|[^;\\\n]){3,80}+);"),
+    )
+)  # fmt: skip
+# Without a mark of their own: two letters, or a number in base64, and a length that no word has.
+_SID = re.compile(r"(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9_])")
+_NUMBERED = re.compile(r"[012]/\d{16}:[0-9a-f]{32}(?![A-Za-z0-9_])")
+_BOT = re.compile(r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}+")
+_COOKIES = re.compile(r"cookie[\"']?\s{0,2}:\s{0,2}[\"']?([^\n]{1,4000})", re.IGNORECASE)
+_PAIR = re.compile(r"(?<![^\s;\"'])[A-Za-z0-9_.-]{1,64}=([^;\s\"',\\]{8,4000}+)")
+
+
+def secrets_by_mark(text: str, low: str) -> Iterator[Secret]:
+    """Return the secrets that a mark gives away; `low` is the text in small letters."""
+    for mark, before, kind, pattern in _MARKED:
+        at = low.find(mark)
+        while at >= 0:
+            done = at + len(mark)
+            match = pattern.match(text, max(0, at - before), at + LONGEST_PIECE)
+            if match and at < match.end() and starts_piece(text, match.start()):
+                group = pattern.groups
+                if not is_placeholder(MARKERS.sub("", match[group])):
+                    yield Secret(*match.span(group), kind)
+                done = max(done, match.end())
+            at = low.find(mark, done)
+    for shape in (_SID, _NUMBERED, _BOT):
+        for match in shape.finditer(text):
+            is_key = shape is not _BOT or _is_number(match[0].split(".")[0])
+            if is_key and starts_piece(text, match.start()):
+                yield Secret(*match.span(), API_KEY)
+    if "cookie" in low:
+        yield from _cookies(text)
+
+
+def _cookies(text: str) -> Iterator[Secret]:
+    """Return the values of cookies that a machine drew."""
+    for header in _COOKIES.finditer(text):
+        for pair in _PAIR.finditer(text, *header.span(1)):
+            if looks_random(MARKERS.sub("", pair[1])) and not is_placeholder(pair[1]):
+                yield Secret(*pair.span(1), COOKIE)
+
+
+def _is_number(value: str) -> bool:
+    """Return whether a value is a number in base64, as the id of a bot is."""
+    try:
+        return base64.urlsafe_b64decode(value + "=" * (-len(value) % 4)).isdigit()
+    except (binascii.Error, ValueError):
+        return False
