@@ -13,7 +13,8 @@ ANSWER = "That is done: the report is in build/report.html and all 214 checks ar
 # Of the benchmark's messages as they go out, by the encoding that counts them.
 CHARACTERS_A_TOKEN = 3.0
 # Numbers, paths and codes, of which a summary names so many.
-_NAMED, MOST_NAMED = re.compile(r"[A-Za-z/._-]*\d[\w/.-]*"), 60
+NAMED, MOST_NAMED = r"[A-Za-z/._-]*\d[\w/.-]*", 60
+STATE = "## State\nThe report is there, and all checks are green.\n## Facts\n"
 # Windows are large, so that one call takes in whatever a benchmark compacts.
 WINDOW = 50_000_000
 
@@ -38,11 +39,10 @@ class InstantModel:
     @staticmethod
     def _summary(request: ModelRequest) -> str:
         """Return a text that counts as a summary: it names some of what stands in its messages."""
-        found = list(dict.fromkeys(_NAMED.findall(str(request.messages[-1].get("content")))))
+        text = str(request.messages[-1].get("content"))
+        found = list(dict.fromkeys(re.findall(NAMED, text)))
         few = found[:: max(1, len(found) // MOST_NAMED)]
-        return "## State\nThe report is there, and all checks are green.\n## Facts\n" + "\n".join(
-            f"- {name}" for name in few
-        )
+        return STATE + "\n".join(f"- {name}" for name in few)
 
 
 def _wants_summary(request: ModelRequest) -> bool:
