@@ -116,9 +116,15 @@ def _class_of_shared_connections() -> type[Any]:
     return SharedConnection
 
 
+# One call of the system where there is one; the default asks for a queue of events and closes it.
+_Selector: type[selectors.BaseSelector] = getattr(
+    selectors, "PollSelector", selectors.DefaultSelector
+)
+
+
 def _is_readable(descriptor: int) -> bool:
     """Whether something has come in at a socket, or its other end is gone; waits for nothing."""
-    with selectors.DefaultSelector() as selector:
+    with _Selector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         return bool(selector.select(timeout=0))
 
