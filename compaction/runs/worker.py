@@ -117,7 +117,8 @@ def _work_on(
     `read` is the branch as it was just read; it is read again where it has changed since.
     """
     try:
-        if (lease := read and Lease.acquire_as_read(read.state, worker)) is None:
+        lease = Lease.acquire_as_read(read.state, worker) if read else None
+        if lease is None:
             lease, read = _lease_for(run, worker), None
     except BranchBusyError as busy:
         _step_aside(run, busy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.test import override_settings
@@ -24,7 +25,7 @@ AIMS = {1_000: "<= 20", 10_000: "<= 180"}
 # A summary names what stands in its messages, some of it: what nobody wrote would be refused, and
 # a summary of ten thousand messages that names nothing, too.
 NAMES = {"echo_markers": NAMED, "most": MOST_NAMED, "prefix": f"{STATE}- "}
-SCRIPT = [
+SCRIPT: list[dict[str, Any]] = [
     *(
         {"when": {"purpose": one}, "reply": NAMES | {"usage": USAGE}}
         for one in ("summary", "merge")
