@@ -126,7 +126,7 @@ def long_id(short: str) -> UUID:
 _stored: OrderedDict[tuple[UUID, str], None] = OrderedDict()
 
 
-def keeping_request(answer: Message, record: RequestRecord) -> list[Statement[None]]:
+def keeping_request(answer: Message, record: RequestRecord) -> list[Statement[Any]]:
     """Return what stores the record of an answer with its texts, for the answer's transaction.
 
     `remember_texts` follows the commit.

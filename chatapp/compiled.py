@@ -235,12 +235,14 @@ class CompiledInsert:
         # Of each backend: what stands before the rows, and behind them.
         self._frames: dict[str, tuple[str, str]] = {}
 
-    def __call__(self, rows: Sequence[models.Model]) -> None:
-        """Insert the rows, at most `batch_size` a statement; they are as saved ones afterwards."""
-        for one in self.asked(rows):
-            one.run()
+    def __call__(self, rows: Sequence[models.Model]) -> int:
+        """Insert the rows, at most `batch_size` a statement, and return how many were stored.
 
-    def asked(self, rows: Sequence[models.Model]) -> list[Statement[None]]:
+        The rows are as saved ones afterwards.
+        """
+        return sum(one.run() for one in self.asked(rows))
+
+    def asked(self, rows: Sequence[models.Model]) -> list[Statement[int]]:
         """Return the same as statements, to be run together with others."""
         connection = connections[router.db_for_write(self.model)]
         if connection.vendor not in self._frames:
@@ -254,7 +256,7 @@ class CompiledInsert:
 
     def _part(
         self, rows: Sequence[models.Model], connection: BaseDatabaseWrapper
-    ) -> Statement[None]:
+    ) -> Statement[int]:
         params = [
             one.get_db_prep_save(one.pre_save(row, add=True), connection=connection)
             for row in rows
@@ -264,14 +266,13 @@ class CompiledInsert:
         places = f"({', '.join(['%s'] * len(self._fields))})"
         sql = " ".join([before, ", ".join([places] * len(rows)), behind])
 
-        def are_stored(cursor: Any) -> None:
+        def stored(cursor: Any) -> int:
             for row in rows:
                 row._state.adding = False
                 row._state.db = connection.alias
+            return int(cursor.rowcount)
 
-        return Statement(
-            connection=connection, sql=sql, params=params, result=are_stored, writes=True
-        )
+        return Statement(connection=connection, sql=sql, params=params, result=stored, writes=True)
 
     def _compile(self, connection: BaseDatabaseWrapper) -> None:
         fields = self.model._meta.concrete_fields

@@ -23,16 +23,20 @@ from django.db import (
     OperationalError,
     connection,
     connections,
+    router,
+    transaction,
 )
-from django.db.models import F, IntegerField, JSONField, Model, TextField, Value
+from django.db.models import F, IntegerField, JSONField, Model, QuerySet, TextField, Value
 from django.db.models.expressions import Combinable, Func
 from django.db.models.functions import Coalesce
+from django.db.models.sql import UpdateQuery
 from django.utils import timezone
 
 from chatapp.concurrency import slow_starts
 
 logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
+Row = TypeVar("Row", bound=Model)
 UNMIGRATED = "The database has not the tables of this version: run `manage.py migrate`."
 # A table, and a column, that is not there.
 _NOT_THERE = ("42P01", "42703")
@@ -112,9 +116,15 @@ def _class_of_shared_connections() -> type[Any]:
     return SharedConnection
 
 
+# One call of the system where there is one; the default asks for a queue of events and closes it.
+_Selector: type[selectors.BaseSelector] = getattr(
+    selectors, "PollSelector", selectors.DefaultSelector
+)
+
+
 def _is_readable(descriptor: int) -> bool:
     """Whether something has come in at a socket, or its other end is gone; waits for nothing."""
-    with selectors.DefaultSelector() as selector:
+    with _Selector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         return bool(selector.select(timeout=0))
 
@@ -223,6 +233,22 @@ def _ask_clock() -> timedelta:
 
 
 _clock = _Clock()
+
+
+def update_returning(rows: QuerySet[Row], **columns: Any) -> list[Row]:
+    """Change the rows of a query by one UPDATE and return them as they are stored by then.
+
+    A compare-and-set that tells what it found; nothing is read again for it.
+    """
+    query: Any = rows.query.chain(UpdateQuery)
+    query.add_update_values(columns)
+    manager = rows.model._base_manager
+    alias = router.db_for_write(rows.model)
+    sql, params = query.get_compiler(alias).as_sql()
+    quote = connections[alias].ops.quote_name
+    own = ", ".join(quote(str(field.column)) for field in rows.model._meta.concrete_fields)
+    with transaction.mark_for_rollback_on_error(alias):
+        return list(manager.using(alias).raw(f"{sql} RETURNING {own}", params))
 
 
 def long_columns(model: type[Model]) -> list[str]:

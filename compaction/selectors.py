@@ -52,6 +52,14 @@ def running_row(run: CompactionRun) -> QuerySet[CompactionRun]:
     )
 
 
+def waiting_for(branch: UUID | OuterRef) -> QuerySet[CompactionRun]:
+    """Return the runs that somebody asked for and that wait for a branch in the queue."""
+    waiting = CompactionRun.objects.filter(
+        branch=branch, status=CompactionRun.Status.QUEUED, mode="background"
+    )
+    return waiting.exclude(trigger=CompactionRun.Trigger.PROACTIVE)
+
+
 # How many summaries of forks and parents over one stretch are looked past, at most.
 MAX_OVERLAPS = 20
 # The index summary_active is used where a statement has its condition literally.
@@ -286,7 +294,7 @@ def bare_placeholders(branch: Branch, limit: int) -> list[Message]:
     Oldest of them first.
     """
     asked = asked_bare(branch, limit)
-    rows = list(_bare(placeholders(branch))[:limit]) if asked is None else asked.run()
+    rows = list(bare(placeholders(branch))[:limit]) if asked is None else asked.run()
     return rows[::-1]
 
 
@@ -296,14 +304,15 @@ def asked_bare(branch: Branch, limit: int) -> Statement[list[Message]] | None:
     return _own_bare.asked(branch=branch.pk, most=limit) if own else None
 
 
-def _bare(rows: QuerySet[Message]) -> QuerySet[Message]:
+def bare(rows: QuerySet[Message]) -> QuerySet[Message]:
+    """Return those of some placeholders that have no summary row, newest first."""
     rows = rows.filter(metadata__summary_id__isnull=True).exclude(summary="")
     return rows.order_by("-position")
 
 
 @compiled_read
 def _own_bare(*, branch: UUID) -> QuerySet[Message]:
-    return _bare(Message.objects.filter(branch=branch, kind=Message.Kind.PLACEHOLDER))
+    return bare(Message.objects.filter(branch=branch, kind=Message.Kind.PLACEHOLDER))
 
 
 def anchor_before(branch: Branch, position: int, *, last: Message | None = None) -> Message | None:

@@ -160,5 +160,5 @@ def store_originals(rows: Sequence[Message]) -> None:
         one.run()
 
 
-def _originals(rows: Sequence[Message]) -> list[Statement[None]]:
+def _originals(rows: Sequence[Message]) -> list[Statement[Any]]:
     return _insert_originals.asked([row.original for row in rows if CUT_FROM in row.metadata])

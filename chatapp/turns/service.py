@@ -343,7 +343,7 @@ def _record_of(session: Session, sent: SentRequest) -> RequestRecord | None:
 
 def _keeping(
     record: RequestRecord, asked_in: UUID | None, stored: Sequence[Message]
-) -> list[Statement[None]]:
+) -> list[Statement[Any]]:
     answer = stored[0]
     if asked_in is not None and asked_in != answer.branch_id:
         # The branch was replayed meanwhile: the request's messages stand in the older one.

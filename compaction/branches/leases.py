@@ -13,16 +13,16 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce, Now
 from django.dispatch import Signal
 
-from chatapp.compiled import compiled_read
+from chatapp.compiled import CompiledInsert, compiled_read
 from chatapp.database import again_if_cut, database_now
 from chatapp.models import Branch, Message
 from chatapp.round_trips import Statement
-from chatapp.selectors import PinnedSums, has_ancestors, own_pinned_sums
+from chatapp.selectors import PinnedSums, has_ancestors, own_pinned_sums, placeholders
 from chatapp.transcript import lock_some_branches
 from compaction.branches.coverage import Coverage, coverage_of
 from compaction.branches.holds import inherited
@@ -30,9 +30,10 @@ from compaction.conf import compaction_settings
 from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.models.state import KnownToRun
 from compaction.models.summaries import NEWEST_VERSION
 from compaction.profiles import in_force_of
-from compaction.selectors import passed_over_behind
+from compaction.selectors import bare, passed_over_behind, summaries_of, waiting_for
 
 
 def _of_later_program(session: str) -> Exists:
@@ -62,8 +63,8 @@ def state_of(branch: Branch, found: Sequence[Any] | None = None) -> CompactionSt
 def asked_state(branch: Branch, *, for_run: bool = False) -> Statement[list[Any]]:
     """Return the read that state_of begins with, for ensure_state.
 
-    `for_run` asks in the same statement for what a run would ask one by one: CompactionState names
-    it. Whoever holds the lease may rely on it.
+    `for_run` asks in the same statement for what a run would ask one by one (KnownToRun). Whoever
+    holds the lease may rely on it.
     """
     is_own = not has_ancestors(branch)
     return _stored.asked(branch=branch.pk, is_own=is_own, for_run=for_run, most=1)
@@ -74,27 +75,46 @@ def _as_found(rows: Sequence[Any]) -> CompactionState | None:
         if hasattr(found, "own_pins"):
             found.pinned_sums = PinnedSums(found.own_pins, found.own_pinned_tokens)
         found.has_waiting_run = found.run_waits
-        found.has_draft = getattr(found, "draft_waits", None)
-        found.has_pins_behind = getattr(found, "pins_wait", None)
-        found.profile_in_force = getattr(found, "counting_profile", None)
+        if hasattr(found, "draft_waits"):
+            found.known_to_run = _known_to_run(found)
         state = found if _is_in_range(found) else _put_in_range(found)
         return _without_later(state) if found.is_ahead else state
     return None
 
 
+def _known_to_run(found: Any) -> KnownToRun:
+    return KnownToRun(
+        has_draft=found.draft_waits,
+        has_summaries=found.is_summarised,
+        others_wait=found.others_wait,
+        profile_in_force=found.counting_profile,
+        has_pins_behind=getattr(found, "pins_wait", None),
+        has_bare_placeholder=getattr(found, "is_marked", None),
+    )
+
+
 def _worked_out(branch: Branch) -> CompactionState:
     """Return the state of a branch that has none stored."""
-    reach = coverage_of(branch)
     parent = None
     if branch.parent_id is not None:
         parent = CompactionState.objects.filter(pk=branch.parent_id).first()
-    row = Branch.objects.annotate(is_ahead=_of_later_program("session")).get(pk=branch.pk)
+    name, is_own = parent.profile if parent else "", not has_ancestors(branch)
+    asked = _asked_by_run(is_own=is_own, session="session", profile=Value(name), cursor=0)
+    row: Any = Branch.objects.annotate(
+        is_ahead=_of_later_program("session"),
+        reach=Subquery(summaries_of(branch).values("covers_through")[:1]),
+        **asked | {"is_marked": Exists(bare(placeholders(branch)))},
+    ).get(pk=branch.pk)
+    reach = coverage_of(branch) if row.reach or row.is_marked else Coverage()
     state = CompactionState(
         branch=row,
         **reach.as_columns(),
         **inherited(parent, row, cursor=reach.cursor),
-        profile=parent.profile if parent else "",
+        profile=name,
     )
+    state.stored_cursor, state.known_to_run = state.cursor, _known_to_run(row)
+    if not state.cursor:
+        state.pinned_sums = PinnedSums(0, 0)
     return _without_later(state) if row.is_ahead else state
 
 
@@ -111,27 +131,39 @@ def _stored(*, branch: UUID, is_own: bool, for_run: bool) -> QuerySet[Any]:
         is_ahead=_of_later_program("branch__session"), run_waits=Exists(waiting)
     )
     if for_run:
-        drafts = SessionSummary.objects.filter(
-            branch=OuterRef("pk"), status=SessionSummary.Status.DRAFT
-        )
-        profiles = in_force_of(OuterRef("profile")).values("pk")[:1]
-        states = states.annotate(draft_waits=Exists(drafts), counting_profile=Subquery(profiles))
+        own = _asked_by_run(is_own=is_own, profile=OuterRef("profile"), cursor=OuterRef("cursor"))
+        states = states.annotate(**own)
     if not is_own:
         return states
     pins = own_pinned_sums(OuterRef("pk"), through=OuterRef("cursor"))
-    states = states.annotate(
+    return states.annotate(
         own_pins=Coalesce(Subquery(pins.values("count")), 0),
         own_pinned_tokens=Coalesce(Subquery(pins.values("total")), 0),
     )
-    if not for_run:
-        return states
-    behind = Message.objects.filter(
-        branch=OuterRef("pk"),
-        position__gt=OuterRef("cursor"),
-        pinned=True,
-        kind__in=Message.SPOKEN,
-    )
-    return states.annotate(pins_wait=Exists(behind))
+
+
+def _asked_by_run(
+    *,
+    is_own: bool,
+    session: str = "branch__session",
+    profile: Any,
+    cursor: Any,
+) -> dict[str, Exists | Subquery]:
+    """Return what KnownToRun says, as columns of the query of a state, or of a branch without."""
+    summaries = SessionSummary.objects.all()
+    drafts = summaries.filter(branch=OuterRef("pk"), status=SessionSummary.Status.DRAFT)
+    asked = {
+        "draft_waits": Exists(drafts),
+        "is_summarised": Exists(summaries.filter(session=OuterRef(session))),
+        "others_wait": Exists(waiting_for(OuterRef("pk"))),
+        "counting_profile": Subquery(in_force_of(profile).values("pk")[:1]),
+    }
+    if not is_own:
+        return asked
+    own = Message.objects.filter(branch=OuterRef("pk"))
+    pinned = own.filter(position__gt=cursor, pinned=True, kind__in=Message.SPOKEN)
+    marks = bare(own.filter(kind=Message.Kind.PLACEHOLDER))
+    return asked | {"pins_wait": Exists(pinned), "is_marked": Exists(marks)}
 
 
 def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> CompactionState:
@@ -144,8 +176,12 @@ def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> Compacti
         with transaction.atomic():
             # Where a summary is being taken back meanwhile, this waits for how it ends.
             lock_some_branches(branch.session_id)
-            CompactionState.objects.bulk_create([_worked_out(branch)], ignore_conflicts=True)
-        state = state_of(branch)
+            state = _worked_out(branch)
+            is_ours = _insert_states([state])
+        if not is_ours:
+            # Somebody was quicker, and may have changed it since.
+            return state_of(branch)
+        state.stored_cursor = state.cursor
     elif state.cursor != (stored := state.stored_cursor):
         event(
             "cursor_put_right",
@@ -161,6 +197,9 @@ def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> Compacti
             covered_chars=state.covered_chars,
         )
     return state
+
+
+_insert_states = CompiledInsert(CompactionState, ignore_conflicts=True)
 
 
 def _without_later(state: CompactionState) -> CompactionState:
@@ -216,6 +255,24 @@ class Lease:
             if lease.former is not None:
                 lease_stolen.send(sender=cls, lease=lease)
         return lease
+
+    @classmethod
+    def acquire_as_read(cls, state: CompactionState, owner: UUID) -> Lease | None:
+        """Take the lease of a branch that nobody holds, if its state is still as it was read.
+
+        So it need not be read again. None where somebody was quicker, or has changed anything.
+        """
+        columns = [field.attname for field in CompactionState._meta.concrete_fields]
+        read = {name: getattr(state, name) for name in columns}
+        unchanged = {
+            f"{name}__isnull" if value is None else name: True if value is None else value
+            for name, value in read.items()
+        }
+        rows = CompactionState.objects.filter(**unchanged)
+        is_free = state.lease_owner is None
+        if not (is_free and rows.update(lease_owner=owner, lease_expires_at=_expiry())):
+            return None
+        return cls(branch_id=state.pk, owner=owner)
 
     @classmethod
     def _take(cls, branch_id: UUID, owner: UUID) -> Lease:

@@ -157,7 +157,10 @@ class BranchSnapshot:
     @cached_property
     def old_placeholders(self) -> list[Message]:
         """Placeholders that are sent instead, where no summary row exists."""
-        return [] if self.summaries else bare_placeholders(self.branch, self.profile.summary_limit)
+        known = self.state.known_to_run
+        if self.summaries or (known is not None and known.has_bare_placeholder is False):
+            return []
+        return bare_placeholders(self.branch, self.profile.summary_limit)
 
     @cached_property
     def sent_forms(self) -> list[SentSummary]:
@@ -246,8 +249,7 @@ class BranchSnapshot:
     @cached_property
     def pins_behind(self) -> list[PinnedPlace]:
         """The pinned messages behind the cursor, rules included; no text is read for them."""
-        state = self.state
-        if state.has_pins_behind is False and state.cursor >= state.stored_cursor:
+        if self.state.has_no_pins_behind:
             return []
         return selectors.pins_behind(self.branch, self.state.cursor)
 

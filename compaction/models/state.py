@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,6 +21,24 @@ from compaction.engine.profile import PRESETS, ProfileError, build, from_environ
 
 if TYPE_CHECKING:
     from chatapp.selectors import PinnedSums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownToRun:
+    """What a run asks for in the statement that reads its branch's state (leases.asked_state).
+
+    None where a branch's ancestors count, too: then it is asked for where it is needed.
+    """
+
+    has_draft: bool
+    # Whether there is a summary at all in the session, whatever became of it.
+    has_summaries: bool
+    # Whether runs wait that are not a rule's.
+    others_wait: bool
+    profile_in_force: int | None
+    has_pins_behind: bool | None = None
+    # Whether a placeholder of old data stands for messages without a summary's row.
+    has_bare_placeholder: bool | None = None
 
 
 class CompactionState(models.Model):
@@ -99,11 +118,8 @@ class CompactionState(models.Model):
     passes_over: bool = False
     # Whether an automatic run waits for the branch; None where that was not asked for.
     has_waiting_run: bool | None = None
-    # What a run asks for besides (branches/leases.asked_state), None where nobody did: whether a
-    # draft waits, whether pinned messages stand behind the stored cursor, which profile counts.
-    has_draft: bool | None = None
-    has_pins_behind: bool | None = None
-    profile_in_force: int | None = None
+    # What only runs ask for; None where nobody did.
+    known_to_run: KnownToRun | None = None
 
     class Meta:
         db_table = "compaction_states"
@@ -154,6 +170,16 @@ class CompactionState(models.Model):
     def has_no_pins(self) -> bool:
         """Whether it is known that no pinned message stands before the cursor."""
         return self.known_pins is not None and not self.known_pins.messages
+
+    @property
+    def has_no_pins_behind(self) -> bool:
+        """Whether it is known that no pinned message stands behind the cursor."""
+        known = self.known_to_run
+        return (
+            known is not None
+            and known.has_pins_behind is False
+            and self.cursor >= self.stored_cursor
+        )
 
     @property
     def is_consolidating(self) -> bool:

@@ -75,17 +75,17 @@ _ALWAYS_DUE = frozenset({Reason.PRECHECK, Reason.REST})
 Status, Trigger = CompactionRun.Status, CompactionRun.Trigger
 
 
-def do_work(work: Work) -> BranchSnapshot | None:
+def do_work(work: Work, snapshot: BranchSnapshot | None = None) -> BranchSnapshot | None:
     """Do a claimed run's work; every failure that is not the worker's own end becomes its row.
 
-    Return the branch as it was read for it, if it was.
+    `snapshot` is the branch where it was read as the lease found it. Return it as it was read for
+    the run, if it was.
     """
-    run, snapshot = work.run, None
+    run = work.run
     try:
-        state = ensure_state(run.branch, asked_state(run.branch, for_run=True).run())
+        snapshot = _read_for(run) if snapshot is None else snapshot
         # Known already: whoever asks the branch for its session need not read it.
-        state.branch.session = run.session
-        snapshot = snapshot_of(run.session, state=state, profile=run.profile)
+        snapshot.branch.session = run.session
         note_problems(snapshot)
         if run.trigger == Trigger.BRANCH:
             switch_with_summary(work, snapshot)
@@ -126,6 +126,11 @@ def do_work(work: Work) -> BranchSnapshot | None:
             f"An unexpected error ended the run ({type(error).__name__}: {error}).",
         )
     return snapshot
+
+
+def _read_for(run: CompactionRun) -> BranchSnapshot:
+    state = ensure_state(run.branch, asked_state(run.branch, for_run=True).run())
+    return snapshot_of(run.session, state=state, profile=run.profile)
 
 
 def fail(run: CompactionRun, code: str, sentence: str) -> None:

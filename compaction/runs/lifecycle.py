@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q, QuerySet
 
 from chatapp.compiled import compiled_read
-from chatapp.database import again_if_cut, database_now
+from chatapp.database import again_if_cut, database_now, update_returning
 from chatapp.models import Branch, Session
 from compaction.branches.leases import lock_state
 from compaction.conf import compaction_settings
@@ -208,14 +208,21 @@ def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "
     """
     running = running_row(run)
     columns = {"status": status, "error_code": code[:40], "error": sentence}
-    was_ours = again_if_cut(lambda: running.update(**columns, finished_at=database_now()))
-    reload(run)
-    if not was_ours:
+    found = again_if_cut(lambda: update_returning(running, **columns, finished_at=database_now()))
+    if not found:
+        reload(run)
         return False
+    _take_over(run, found[0])
     ended(run)
     if status == Status.FAILED:
         logger.warning("Run %s of session %s failed: %s", run.pk, run.session_id, code)
     return True
+
+
+def _take_over(run: CompactionRun, stored: CompactionRun) -> None:
+    """Have a run say what its row says; session, branch and profile stay as they were read."""
+    for name in _OWN_COLUMNS:
+        setattr(run, name, getattr(stored, name))
 
 
 def reload(run: CompactionRun) -> None:
@@ -373,7 +380,8 @@ def succeed(
 
     `saved` tells the next request's gain where the sizes do not (statistics.totals.ended).
     """
-    finished = running_row(run).update(
+    finished = update_returning(
+        running_row(run),
         status=Status.SUCCEEDED,
         finished_at=database_now(),
         tokens_before=sizes.before,
@@ -387,7 +395,7 @@ def succeed(
     )
     if not finished:
         raise LostRaceError("The run was cancelled or taken over; nothing was stored.")
-    reload(run)
+    _take_over(run, finished[0])
     ended(run, saved=saved)
 
 

@@ -74,6 +74,16 @@ def check(snapshot: BranchSnapshot) -> CompactionRun | None:
     return run
 
 
+def queue_due(snapshot: BranchSnapshot, decision: Decision | None) -> dict[str, Any]:
+    """Queue the run of a rule that is due on a branch which is about to be released.
+
+    Return what its state says of its next check then, for the UPDATE that releases it.
+    """
+    run = _queue(snapshot, decision) if decision is not None else None
+    note_problems(snapshot)
+    return _next_columns(snapshot, waits=run is not None)
+
+
 def _has_waiting_run(snapshot: BranchSnapshot) -> bool:
     """Whether a run waits for the branch: one that was claimed since reads what came before."""
     known = snapshot.state.has_waiting_run

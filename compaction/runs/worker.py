@@ -12,16 +12,17 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from django.db import Error, IntegrityError
-from django.db.models import Exists, Q, QuerySet
+from django.db import Error, IntegrityError, transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from chatapp.database import database_now
 from chatapp.models import Branch, Session
 from compaction.branches.leases import Lease, after_lease, asked_state, ensure_state, state_of
+from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -29,15 +30,16 @@ from compaction.errors import BranchBusyError, RunGoneError
 from compaction.events import event
 from compaction.memories.runs import request_extraction
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
-from compaction.profiles import parameters_of, profile_of
+from compaction.profiles import in_force_of, parameters_of, profile_of
 from compaction.runs import lifecycle, queue
 from compaction.runs.execution import do_work, fail
 from compaction.runs.failing import note_models
 from compaction.runs.heartbeat import working
-from compaction.runs.scheduling import check, check_branch, columns_if_idle
+from compaction.runs.scheduling import check, check_branch, columns_if_idle, queue_due
 from compaction.runs.steps import InlineBound, Work
-from compaction.selectors import ready_q
+from compaction.selectors import ready_q, waiting_for
 from compaction.statistics.hindsight import note_hindsight
+from compaction.summaries.storing import STATE_AFTER
 
 __all__ = ["check_branch", "compact_branch", "execute_run"]
 logger = logging.getLogger(__name__)
@@ -64,8 +66,9 @@ def compact_branch(
     A trigger by hand or after an overflow bypasses the thresholds, never the input. `seconds` is
     the time it may take; without it, what a waiting user is asked to wait.
     """
+    branch = branch or session.branch
     # Stored first: the lease is a column of it.
-    state = ensure_state(branch or session.branch)
+    state = ensure_state(branch, asked_state(branch, for_run=True).run())
     snapshot = snapshot_of(session, state=state, profile=profile)
     request = lifecycle.RunRequest(
         session=session,
@@ -81,12 +84,14 @@ def compact_branch(
         requested_by=requested_by,
     )
     seconds = seconds or compaction_settings.inline_seconds
-    takes_over = trigger == Trigger.PROACTIVE and lifecycle.waiting_run(snapshot.branch)
+    may_wait = trigger == Trigger.PROACTIVE and state.has_waiting_run is not False
+    takes_over = may_wait and lifecycle.waiting_run(snapshot.branch)
     if takes_over or replaces is not None:
         # What waits already is done now; what is replaced is read again with the claim.
         return execute_run(lifecycle.request_run(request).pk, seconds=seconds)
     worker = uuid.uuid4()
-    return _work_on(lifecycle.begin_run(request, worker), worker, seconds=seconds)
+    run = lifecycle.begin_run(request, worker)
+    return _work_on(run, worker, seconds=seconds, read=snapshot)
 
 
 def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> CompactionRun:
@@ -104,10 +109,17 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     return _work_on(run, worker, seconds=budget)
 
 
-def _work_on(run: CompactionRun, worker: uuid.UUID, *, seconds: float) -> CompactionRun:
-    """Do the work of a run that this worker has, and return it finished."""
+def _work_on(
+    run: CompactionRun, worker: uuid.UUID, *, seconds: float, read: BranchSnapshot | None = None
+) -> CompactionRun:
+    """Do the work of a run that this worker has, and return it finished.
+
+    `read` is the branch as it was just read; it is read again where it has changed since.
+    """
     try:
-        lease = _lease_for(run, worker)
+        lease = Lease.acquire_as_read(read.state, worker) if read else None
+        if lease is None:
+            lease, read = _lease_for(run, worker), None
     except BranchBusyError as busy:
         _step_aside(run, busy)
         return run
@@ -126,7 +138,7 @@ def _work_on(run: CompactionRun, worker: uuid.UUID, *, seconds: float) -> Compac
                 deadline=time.monotonic() + seconds,
                 bound=_bound_of(run),
             )
-            snapshot = do_work(work)
+            snapshot = do_work(work, read)
         left = _or_later(partial(_leave, work, snapshot))
     except BaseException:
         # Also a queue's time-out, which is no Exception: the row must not say "running" for ever.
@@ -231,37 +243,90 @@ class _Left:
 def _leave(work: Work, before: BranchSnapshot | None) -> _Left:
     """Release the branch of a run, and look whether a rule is due.
 
-    Where none is, one UPDATE releases it and says when to look again; it changes nothing where
-    somebody asked for a recheck or noted another time since the branch was read, or a run waits.
+    Where none is, one UPDATE releases it and says when to look again. Where one is, its run is
+    queued in the transaction that releases. Both change nothing where somebody asked for a recheck
+    or noted another time since the branch was read, or a run waits.
     """
     run, lease = work.run, work.lease
     if before is None or not _is_looked_at(run):
         lease.release()
         return _Left()
-    state = state_of(run.branch, asked_state(run.branch, for_run=True).run())
-    found = _as_it_is_now(run, before, state)
+    stored = _as_stored(run, before)
+    left = None if stored is None else _left_as(work, stored, _still_so(stored))
+    if left is None:
+        state = state_of(run.branch, asked_state(run.branch, for_run=True).run())
+        left = _left_as(work, _as_it_is_now(run, before, state), Q())
+    if left is None:
+        lease.release()
+    return left or _Left()
+
+
+def _left_as(work: Work, found: BranchSnapshot, still_so: Q) -> _Left | None:
+    """Release the branch as it was found; None where it is not so any more, or is to be rechecked.
+
+    `still_so` is what must hold besides.
+    """
     noted = found.state.next_check_at
     columns = columns_if_idle(found)
-    unasked = Q(recheck_requested=False)
-    unasked &= Q(next_check_at__isnull=True) if noted is None else Q(next_check_at=noted)
-    if columns is not None and lease.release_if(Q(unasked, ~Exists(_waiting_for(run))), columns):
+    still_so &= Q(recheck_requested=False)
+    unasked = Q(next_check_at__isnull=True) if noted is None else Q(next_check_at=noted)
+    alone = Q(still_so, unasked, ~Exists(_waiting_for(work.run)))
+    if columns is not None and work.lease.release_if(alone, columns):
         return _Left(is_idle=True)
-    if not lease.release_if(Q(recheck_requested=False), {}):
-        lease.release()
-        return _Left()
+    # What a request did not wait for gets a run of its own (_finish_in_background).
+    if columns is None and not (work.bound is not None and work.bound.was_reached):
+        found = _by_current_profile(found)
+        if _release_to_next(work.lease, found, alone):
+            return _Left(is_idle=True)
+    if not work.lease.release_if(still_so, {}):
+        return None
     found.state.lease_owner = found.state.lease_expires_at = None
     return _Left(found=_by_current_profile(found))
 
 
-def _waiting_for(run: CompactionRun) -> QuerySet[CompactionRun]:
-    """Return the runs that somebody asked for and that wait for the branch of this one."""
-    waiting = CompactionRun.objects.filter(
-        ready_q(database_now()),
-        branch_id=run.branch_id,
-        status=Status.QUEUED,
-        mode="background",
+def _release_to_next(lease: Lease, found: BranchSnapshot, condition: Q) -> bool:
+    """Queue the run that a rule wants next, and release the branch; both or none.
+
+    Return whether that was done. What it takes to decide is read before.
+    """
+    decision = None if found.backs_off else decision_of(found)
+    if decision is not None:
+        cut_of(found)
+    with transaction.atomic():
+        columns = queue_due(found, decision)
+        is_released = lease.release_if(condition, columns)
+        transaction.set_rollback(not is_released)
+    return is_released
+
+
+def _as_stored(run: CompactionRun, before: BranchSnapshot) -> BranchSnapshot | None:
+    """Return the branch as a run has left it, without reading it again, where that can be known."""
+    state, known = before.derived.get(STATE_AFTER), before.state.known_to_run
+    is_own = run.trigger == Trigger.PROACTIVE or (
+        known is not None and known.profile_in_force == before.profile_row.pk
     )
-    return waiting.exclude(trigger=Trigger.PROACTIVE)
+    if run.status != Status.SUCCEEDED or state is None or known is None or not is_own:
+        return None
+    state.branch = before.branch
+    if before.state.has_no_pins and known.has_pins_behind is False:
+        state.pinned_sums = before.state.pinned_sums
+        state.known_to_run = replace(known, has_draft=False, has_summaries=True)
+    return _as_it_is_now(run, before, state)
+
+
+def _still_so(found: BranchSnapshot) -> Q:
+    """Return the condition that a branch has the messages and the profile that were read."""
+    branch, profile = found.branch, found.profile_row
+    sums = {"message_count": branch.message_count, "token_total": branch.token_total}
+    return Q(
+        Exists(Branch.objects.filter(pk=branch.pk, **sums)),
+        Exists(in_force_of(OuterRef("profile")).filter(pk=profile.pk)),
+    )
+
+
+def _waiting_for(run: CompactionRun) -> QuerySet[CompactionRun]:
+    """Return the runs that somebody asked for and that may begin once this one is done."""
+    return waiting_for(run.branch_id).filter(ready_q(database_now()))
 
 
 def _as_it_is_now(
@@ -276,7 +341,8 @@ def _as_it_is_now(
 
 def _by_current_profile(found: BranchSnapshot) -> BranchSnapshot:
     """Return a branch by the profile that counts for it now: a new run has its newest version."""
-    if found.profile_row.pk == found.state.profile_in_force:
+    known = found.state.known_to_run
+    if known is not None and found.profile_row.pk == known.profile_in_force:
         return found
     profile = profile_of(found.state)
     if found.profile_row.pk == profile.pk:

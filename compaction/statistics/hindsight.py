@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet, Subquery
 from django.db.models.functions import Substr
 from django.utils import timezone
 
@@ -39,7 +40,7 @@ def note_hindsight(branch: Branch, *, turns: int) -> int:
     if turns <= 0:
         return 0
     noted = 0
-    for summary in _waiting(branch)[:SUMMARIES_AT_ONCE]:
+    for summary in _waiting(branch, turns)[:SUMMARIES_AT_ONCE]:
         end = _end_of_turns(branch, summary, turns)
         if end is None:
             # Newer summaries have fewer turns behind them.
@@ -65,9 +66,15 @@ def note_waiting(*, most: int = BRANCHES_AT_ONCE) -> int:
     return noted
 
 
-def _waiting(branch: Branch) -> list[SessionSummary]:
-    """Return the newest summaries that were measured and not looked at yet, oldest first."""
+def _waiting(branch: Branch, turns: int) -> list[SessionSummary]:
+    """Return the newest summaries that were measured and not looked at yet, oldest first.
+
+    Those that too few user messages came after are left out where that is told by the branch's own.
+    """
     rows = summaries_of(branch).select_related("quality").only(*_READ)
+    if branch.parent_id is None:
+        newest = _asked().filter(branch=branch).order_by("-position").values("created_at")
+        rows = rows.filter(created_at__lt=Subquery(newest[turns - 1 : turns]))
     return [
         summary
         for summary in reversed(rows[:SUMMARIES_LOOKED_AT])
@@ -81,7 +88,7 @@ def _end_of_turns(branch: Branch, summary: SessionSummary, turns: int) -> int | 
     The newest of all are looked at first: a backlog that was there before the summary, and is
     worked off in batches, is not gone through for each of them.
     """
-    asked = Message.objects.filter(kind=Message.Kind.MESSAGE, role=Message.Role.USER)
+    asked = _asked()
     start = summary.covers_through + 1
     newest = rows_before(branch, asked.only("position", "created_at"), most=turns, start=start)
     if len(newest) < turns or newest[0].created_at <= summary.created_at:
@@ -94,6 +101,10 @@ def _end_of_turns(branch: Branch, summary: SessionSummary, turns: int) -> int | 
     first = there[0].position + 1 if there else start
     found = rows_from(branch, later, start=first, most=turns)
     return found[-1].position if len(found) == turns else None
+
+
+def _asked() -> QuerySet[Message]:
+    return Message.objects.filter(kind=Message.Kind.MESSAGE, role=Message.Role.USER)
 
 
 def _named(branch: Branch, summary: SessionSummary, through: int) -> frozenset[str]:

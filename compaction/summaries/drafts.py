@@ -79,8 +79,8 @@ def store_draft(
 
 def has_draft(snapshot: BranchSnapshot) -> bool:
     """Whether a draft waits for the branch."""
-    known = snapshot.state.has_draft
-    return known if known is not None else draft_id_of(snapshot) is not None
+    known = snapshot.state.known_to_run
+    return draft_id_of(snapshot) is not None if known is None else known.has_draft
 
 
 def draft_id_of(snapshot: BranchSnapshot) -> uuid.UUID | None:

@@ -42,8 +42,12 @@ def carried_instructions(
     """Return the instructions of what a run is about to summarise; empty where there are none.
 
     Those are the instructions of the summaries that it continues (`before`), and of restored ones
-    that began at one of its messages. One query, however long the branch is.
+    that began at one of its messages. One query, however long the branch is, and none
+    before a session's first summary.
     """
+    known = snapshot.state.known_to_run
+    if known is not None and not known.has_summaries:
+        return Carried()
     last = max((item.position for item in items), default=snapshot.state.cursor)
     read = path_messages(snapshot.branch, after=snapshot.state.cursor, through=last)
     restored = Q(status=Status.RESTORED, kind=SessionSummary.Kind.COMPACTION)

@@ -14,7 +14,7 @@ from django.db import connection, transaction
 from django.db.models import F, IntegerField, QuerySet, Subquery, UUIDField, Value
 from django.db.models.functions import Now
 
-from chatapp.database import database_now
+from chatapp.database import database_now, update_returning
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from chatapp.transcript import lock_branches
@@ -65,19 +65,23 @@ def hold_positions(run: CompactionRun, outcome: Outcome) -> Ends:
     return Ends(first=rows[first], last=rows[last])
 
 
-def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> None:
-    """Change the branch's state, if the lease holds it and the cursor stands where it stood."""
+def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> CompactionState:
+    """Change the branch's state, if the lease holds it and the cursor stands where it stood.
+
+    Return it as it is stored then.
+    """
     held = CompactionState.objects.filter(
         pk=lease.branch_id,
         lease_owner=lease.owner,
         lease_expires_at__gt=Now(),
         cursor=cursor,
-    ).update(**changes)
-    if not held:
-        raise LostRaceError(
-            "The branch changed hands or its cursor moved while the summary was being written; "
-            "nothing was stored."
-        )
+    )
+    for state in update_returning(held, **changes):
+        return state
+    raise LostRaceError(
+        "The branch changed hands or its cursor moved while the summary was being written; "
+        "nothing was stored."
+    )
 
 
 def link_sources(
@@ -112,7 +116,8 @@ def link_sources(
 
 
 Status = SessionSummary.Status
-# In a summary's metadata: what its messages would be summarised with again.
+# In `derived` of a snapshot that a summary was stored for: the branch's state as it was stored.
+STATE_AFTER = "state_after"
 
 
 class EndRun(Protocol):
@@ -144,7 +149,7 @@ def store_summary(
         ends = hold_positions(run, outcome)
         passed = path_messages(snapshot.branch, after=state.cursor, through=ends.last.position)
         # Links are checked below: what was passed is what was received, and the rules between.
-        claim_state(
+        after = claim_state(
             lease,
             cursor=state.cursor,
             changes=moved_cursor(passed, ends.last, messages=len(outcome.passed))
@@ -163,6 +168,7 @@ def store_summary(
             previous=previous_of(snapshot, outcome),
         )
         end_run(outcome, sizes)
+    snapshot.derived[STATE_AFTER] = after
     return summary
 
 

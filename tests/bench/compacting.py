@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.test import override_settings
@@ -13,7 +14,7 @@ from chatapp.models import Session
 from compaction.models import CompactionRun, SessionSummaryMessage
 from compaction.runs.worker import compact_branch
 from tests.bench.conversations import fresh, stored
-from tests.bench.instant import ANSWER, WINDOW
+from tests.bench.instant import ANSWER, MOST_NAMED, NAMED, STATE, WINDOW
 from tests.bench.measure import Row, Spent, peak_megabytes, spending
 from tests.bench.sizes import Sizes
 from tests.bench.statements import counted
@@ -21,7 +22,16 @@ from tests.fakes.model_server import ModelServer
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 50, "total_tokens": 1050}
 AIMS = {1_000: "<= 20", 10_000: "<= 180"}
-SCRIPT = [{"when": {}, "reply": {"text": ANSWER, "usage": USAGE}}]
+# A summary names what stands in its messages, some of it: what nobody wrote would be refused, and
+# a summary of ten thousand messages that names nothing, too.
+NAMES = {"echo_markers": NAMED, "most": MOST_NAMED, "prefix": f"{STATE}- "}
+SCRIPT: list[dict[str, Any]] = [
+    *(
+        {"when": {"purpose": one}, "reply": NAMES | {"usage": USAGE}}
+        for one in ("summary", "merge")
+    ),
+    {"when": {}, "reply": {"text": ANSWER, "usage": USAGE}},
+]
 
 
 def measure(sizes: Sizes) -> Iterator[Row]:

@@ -36,8 +36,8 @@ from tests.factories import SessionFactory, profile, store, talk
 pytestmark = pytest.mark.django_db
 # A compaction of a branch whose state is stored: one call, no summary before. Marks of transactions
 # are among them on SQLite.
-MOST_STATEMENTS = 48
-MOST_OF_BATCH = 62
+MOST_STATEMENTS = 40
+MOST_OF_BATCH = 50
 
 
 def queued_run(session: Session) -> CompactionRun:

@@ -297,3 +297,44 @@ def test_one_run_in_two_workers_is_done_once(owner, model_server, queued):
     run.refresh_from_db()
     assert run.status == "succeeded"
     assert len(model_server.summarising()) == 1
+
+
+# --- a branch that was read before it is taken ----------------------------------------------------
+
+
+def test_a_branch_as_it_was_read_is_taken_without_reading_it_again(session):
+    read = ensure_state(session.branch)
+    worker = uuid.uuid4()
+    assert Lease.acquire_as_read(read, worker) == Lease(branch_id=read.pk, owner=worker)
+    assert state(session).lease_owner == worker
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cursor": 1_000_000},
+        {"failures": 1},
+        {"profile": "bisect"},
+        {"hold_through": 2_000_000},
+        {"next_check_at": timezone.now()},
+        {"lease_owner": uuid.uuid4()},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_branch_that_changed_since_it_was_read_is_not_taken_unseen(session, change):
+    read = ensure_state(session.branch)
+    CompactionState.objects.filter(pk=read.pk).update(**change)
+    assert Lease.acquire_as_read(read, uuid.uuid4()) is None
+    assert state(session).lease_owner == change.get("lease_owner")
+
+
+def test_a_branch_without_a_state_is_read_once_for_it(session, django_assert_num_queries):
+    asked = ["state", "branch", "insert"]
+    if connection.vendor == "postgresql":
+        asked.append("lock")
+    # The marks of the transaction inside the test's are two more.
+    with django_assert_num_queries(len(asked) + 2):
+        made = ensure_state(session.branch)
+    stored = state(session)
+    columns = [field.attname for field in CompactionState._meta.concrete_fields]
+    assert [getattr(made, name) for name in columns] == [getattr(stored, name) for name in columns]

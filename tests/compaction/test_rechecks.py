@@ -177,3 +177,42 @@ def test_a_session_that_is_deleted_between_claim_and_read(session, monkeypatch):
     monkeypatch.setattr(lifecycle.CompactionRun.objects, "select_related", deleted)
     with pytest.raises(RunGoneError):
         execute_run(run.pk)
+
+
+def test_a_message_that_came_while_a_summary_was_written_makes_the_next_run_due(
+    session, model_server, monkeypatch
+):
+    """The branch is not as it was read for the run: it is read again before it is released."""
+    store(session, talk(4, marker=50))
+    run = check_branch(session)
+    real = lifecycle.succeed
+
+    def busy(*given, **named):
+        real(*given, **named)
+        store(session, talk(14, marker=100))
+
+    monkeypatch.setattr(lifecycle, "succeed", busy)
+    assert execute_run(run.pk).status == "succeeded"
+    assert is_queued()
+    assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None
+
+
+def test_a_run_that_is_queued_for_what_is_left_and_the_release_are_one(session, monkeypatch):
+    """A release that fails queues nothing by itself, and the next look does."""
+    window(compression_window_size=4, tail_keep_size=2, batch_messages=6, minimum_batch=1)
+    store(session, talk(14, marker=50))
+    run = check_branch(session)
+    real, refused = Lease.release_if, []
+
+    def once(lease, condition, changes):
+        if not refused:
+            refused.append(CompactionRun.objects.filter(status="queued").count())
+            return False
+        return real(lease, condition, changes)
+
+    monkeypatch.setattr(Lease, "release_if", once)
+    assert execute_run(run.pk).status == "succeeded"
+    # Queued in the transaction that was rolled back, and again by the look behind the release.
+    assert refused == [1]
+    assert CompactionRun.objects.filter(status="queued").count() == 1
+    assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None

@@ -11,8 +11,9 @@ A new address costs a thread here and, in the product, an SDK client that is kep
 when:  purpose (chat, summary, merge, prefix, branch), call (n-th call of that purpose, from 1),
        est_tokens_gt, cjk_tokens_gt, system_count_gt, system_not_first, contains,
        api (chat, responses), has_previous_response
-reply: text | echo_markers (+ prefix) | chunks | tool_calls | error {status, body, headers};
-       finish_reason, usage, reasoning, delay_s, waits_for (a call of that purpose),
+reply: text | echo_markers (+ prefix; most: so many of the last message's) | chunks | tool_calls |
+       error {status, body, headers}; finish_reason, usage, reasoning, delay_s,
+       waits_for (a call of that purpose),
        fail_after (chunks), stream_error (then), raw (a body as it is), events (a stream as it is);
        only Responses: failed (the error of a failed response), encrypted (reasoning), refusal
 """
@@ -256,7 +257,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _message(self, call: Call, reply: dict[str, Any]) -> dict[str, Any]:
         if "echo_markers" in reply:
-            found = dict.fromkeys(re.findall(reply["echo_markers"], call.text))
+            most = reply.get("most")
+            # A summary of few of many names knows those of the conversation, not of its orders.
+            read = text_of(call.messages[-1]) if most else call.text
+            found = list(dict.fromkeys(re.findall(reply["echo_markers"], read)))
+            found = found[:: max(1, len(found) // most)] if most else found
             text: str | None = reply.get("prefix", "") + " ".join(found)
         elif "chunks" in reply:
             text = "".join(reply["chunks"])

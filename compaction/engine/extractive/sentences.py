@@ -128,8 +128,12 @@ def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[t
 
     It is parted at a clause, else at a space, else anywhere. Chinese says as much in half as many.
     """
-    # Most are shorter than what even Chinese is parted at.
-    if 2 * (end - start) > longest:
+    # Most are shorter than what even Chinese is parted at, and stand between no white space.
+    if 2 * (end - start) <= longest:
+        if start < end and not (text[start].isspace() or text[end - 1].isspace()):
+            yield start, end
+            return
+    else:
         piece = text[start:end]
         wide = not piece.isascii() and 2 * len(_WIDE.findall(piece)) > end - start
         longest = longest // 2 if wide else longest

@@ -141,17 +141,20 @@ def _units_of_message(
     rules = stated_rules(text) if item.is_question else []
     if rules:
         quoted = _without(quoted, rules)
-    for start, end in _with_pieces(sentence_spans(text), rules):
+    is_storable = text.isascii()
+    sentences = sentence_spans(text)
+    for start, end in _with_pieces(sentences, rules) if rules else sentences:
         if end <= begin:
             continue
-        start = max(start, begin)
+        if start < begin:
+            start = begin
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
         kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
         longest = CLAUSE_CHARACTERS if kind is _FACT else MAX_SENTENCE_CHARACTERS
         of_kind = kind_worth(kind)
         for first, final in clause_spans(text, start, end, longest=longest):
-            clause = fold(encodable(text[first:final]))
+            clause = fold(text[first:final] if is_storable else encodable(text[first:final]))
             if not _SAYS.search(clause):
                 continue
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
@@ -162,18 +165,11 @@ def _units_of_message(
                 worth /= max(1, alike[shape] - REPEATED_FORM_LIMIT)
             if has_headings and _HEADING.fullmatch(text, text.rfind("\n", 0, first) + 1, first):
                 worth *= ANNOUNCEMENT_WORTH
-            is_own = is_assistants or rules or not is_quoted(quoted, first, final)
-            yield Unit(
-                text=clause,
-                kind=kind,
-                speaker=speaker if is_own else QUOTED,
-                position=item.position,
-                message=item.id,
-                start=first,
-                end=final,
-                entities=_between(entities, starts, first, final),
-                worth=worth * of_kind * _worth_of_form(clause),
-            )
+            is_own = is_assistants or rules or not (quoted and is_quoted(quoted, first, final))
+            named = _between(entities, starts, first, final) if entities else ()
+            place, worth = (item.position, item.id, first, final), worth * of_kind
+            worth *= _worth_of_form(clause)
+            yield Unit(clause, kind, speaker if is_own else QUOTED, *place, named, worth)
 
 
 def _with_pieces(
@@ -217,7 +213,7 @@ def _between(
     begin = bisect_left(starts, first)
     if begin == len(starts) or starts[begin] > final:
         return ()
-    inside = entities[begin : bisect_right(starts, final)]
+    inside = entities[begin : bisect_right(starts, final, begin)]
     return tuple(dict.fromkeys([one.key for one in inside if one.end <= final]))
 
 
@@ -248,18 +244,11 @@ def _units_of_output(
             factor = FIELD_WORTH
         elif (factor := earned.get(line, 0.0)) == 0.0:
             factor = earned[line] = outcome_worth(line, signs) * form_worth(line, signs)
-        repeated = max(1, alike[shape] - REPEATED_FORM_LIMIT)
-        yield Unit(
-            text=line,
-            kind=_FACT,
-            speaker=label,
-            position=item.position,
-            message=item.id,
-            start=start,
-            end=end,
-            entities=_between(entities, starts, start, end),
-            worth=worth * factor * (1 + math.exp(-start / HEAD_CHARACTERS)) / repeated,
-        )
+        repeated = alike[shape] - REPEATED_FORM_LIMIT
+        repeated = 1 if repeated < 1 else repeated
+        named = _between(entities, starts, start, end) if entities else ()
+        own_worth = worth * factor * (1 + math.exp(-start / HEAD_CHARACTERS)) / repeated
+        yield Unit(line, _FACT, label, item.position, item.id, start, end, named, own_worth)
 
 
 def _output_spans(text: str) -> Iterator[tuple[int, int]]:
