@@ -59,7 +59,7 @@ def test_what_was_read_may_come_back_whole(api, session):
 
 def test_a_name_like_nothing_there_is_told_what_there_is(api, session):
     (said,) = errors(api.post(url(session, "compact/"), {"zzz": 1}, format="json"))["zzz"]
-    assert "There are: dry_run, instructions, profile, wait." in said
+    assert "There are: dry_run, force, instructions, profile, wait." in said
 
 
 @pytest.mark.parametrize(

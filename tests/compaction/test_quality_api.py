@@ -49,7 +49,7 @@ def session(owner, model_server, queued):
 
 @pytest.fixture
 def summary(session) -> SessionSummary:
-    compact(session)
+    compact(session, reason="forced")
     found = SessionSummary.objects.get()
     SessionSummary.objects.filter(pk=found.pk).update(summary_text=TEXT)
     for rows in (SummaryLine, SummaryQuality, SummaryUnits):
@@ -233,7 +233,7 @@ def replayed(owner, model_server, queued):
         answer("One."), user("And now?"), answer("Nothing."),
     ]  # fmt: skip
     session = SessionFactory(owner=owner, wires=wires)
-    compact(session)
+    compact(session, reason="forced")
     old = SessionSummary.objects.get()
     for rows in (SummaryLine, SummaryQuality, SummaryUnits):
         rows.objects.all().delete()
