@@ -1,7 +1,8 @@
 """Pages of the outline of a session's tree, or of one branch of it.
 
-Nothing of the tree beyond the page is read: a page costs the same however many branches a session
-has. The database alone looks at more than that in three cases: it counts very many branches that
+Nothing of the tree beyond the page is read: a page costs the same statements and rows however many
+branches a session has. The database alone looks at more than that. It looks up where each branch
+ends: no index holds that, for it changes with every message. It counts very many branches that
 leave at one place, and looks up each line of its own and each line that ends with marks.
 """
 
@@ -73,7 +74,7 @@ def node_page(
 # --- where nodes stand ----------------------------------------------------------------------------
 
 _OWN = "SELECT m.position FROM messages m WHERE m.branch_id = b.id AND m.kind <> 'placeholder'"
-# Each part is read in order and no farther than the page needs. In turn: where branches leave
+# Each part is in order and no longer than the page needs. In turn: where branches leave
 # others; where lines end with a message; where they end with marks behind it; where those begin
 # that leave no other (at 0 without a message). A head is never before a line's last message. What
 # is looked up of a branch is no EXISTS: that would be joined, which reads all messages.

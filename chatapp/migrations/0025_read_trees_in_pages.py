@@ -1,4 +1,4 @@
-"""Indexes of where branches leave others and where they end, so that a tree is read in pages."""
+"""An index of where branches leave others, so that a tree is read in pages."""
 
 from django.db import migrations, models
 
@@ -12,9 +12,5 @@ class Migration(migrations.Migration):
             index=models.Index(
                 fields=["session", "fork_position", "parent"], name="branch_fork_place"
             ),
-        ),
-        migrations.AddIndex(
-            model_name="branch",
-            index=models.Index(fields=["session", "head_position", "id"], name="branch_head_place"),
         ),
     ]

@@ -64,7 +64,9 @@ def asked_state(branch: Branch, *, for_run: bool = False) -> Statement[list[Any]
     """Return the read that state_of begins with, for ensure_state.
 
     `for_run` asks in the same statement for what a run would ask one by one (KnownToRun). Whoever
-    holds the lease may rely on it.
+    holds the lease may rely on it. Where the lease is taken only afterwards (acquire_as_read), a
+    draft may have come between: it does not continue the summary that is stored then, and is
+    discarded where it would be published.
     """
     is_own = not has_ancestors(branch)
     return _stored.asked(branch=branch.pk, is_own=is_own, for_run=for_run, most=1)

@@ -183,7 +183,7 @@ class HistoryParameters(CheckpointParameters):
     )
     memory_budget_tokens: int = parameter(
         0,
-        "Most tokens of the owner's memories in a request; 0 sends none.",
+        "Most tokens of the owner's memories in a request, counted for the model default; 0: none.",
         unit="tokens",
         group="memories",
         minimum=0,

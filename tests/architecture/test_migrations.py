@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 from django.db import connection
 
+from chatapp.models import Branch
 from tests.architecture import tables
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -60,6 +61,15 @@ def test_the_migrations_of_an_app_can_be_taken_back_and_made_again(empty_databas
             cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_index_holds_what_every_message_changes_in_its_branch():
+    """So PostgreSQL rewrites the row within its page, and no index grows (docs/operations.md)."""
+    changed = {"head_position", "message_count", "token_total", "char_total"}
+    assert changed <= {field.name for field in Branch._meta.concrete_fields}
+    indexed = {name for index in Branch._meta.indexes for name in index.fields}
+    assert not changed & {name.removeprefix("-") for name in indexed}
+    assert not changed & {f.name for f in Branch._meta.concrete_fields if f.db_index or f.unique}
 
 
 def test_what_ci_repeats_on_postgresql_is_marked(request):

@@ -223,6 +223,15 @@ def test_the_window_is_full_above_what_the_reserve_leaves(
     assert (decision.reason if decision else None) == due
 
 
+@pytest.mark.parametrize(("longest", "left"), [(4_096, 183_616), (65_536, 134_464)])
+def test_the_reserve_is_the_profiles_or_the_models_longest_answer(
+    session, use_models, model_server, longest, left
+):
+    use_models(model_server.models(CONTEXT_WINDOW=200_000, MAX_OUTPUT=longest))
+    profile(reserve_tokens=16_384)
+    assert 200_000 - fresh(session).reserve == left
+
+
 def test_without_a_window_no_report_is_too_large(session, use_models, model_server):
     use_models(model_server.models(CONTEXT_WINDOW=0))
     answered(session, usage={"prompt_tokens": 10**9, "completion_tokens": 10})
