@@ -63,7 +63,7 @@ _MARK = re.compile(
     re.IGNORECASE,
 )
 # What remains of a chat template between thoughts and answer.
-_TEMPLATE = re.compile(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?\s*\Z")
+_TEMPLATE = re.compile(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?\Z")
 # Blanks that may stand before a tag. Behind more than so many nobody expects one.
 _BLANKS = " \t\r\n\f\v\u00a0\u200b\u2060\ufeff"
 _LONGEST_LEAD = 1000
@@ -182,7 +182,7 @@ class ThoughtSplitter:
     @property
     def thoughts(self) -> str:
         """The thoughts so far."""
-        return _TEMPLATE.sub("", "".join(self._thought)).strip()
+        return _TEMPLATE.sub("", "".join(self._thought).rstrip()).strip()
 
     def feed(self, piece: str) -> None:
         """Take a piece in."""
