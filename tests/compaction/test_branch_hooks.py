@@ -138,8 +138,9 @@ def test_a_plain_switch_asks_too_and_takes_a_label_but_no_summary(session, other
     assert (payload.wants_summary, payload.run) == (False, None)
 
 
-def test_the_name_that_coding_agents_use_is_known(session, other, use_hooks):
-    use_hooks(f"{toys.HERE}.OldName")
+@pytest.mark.parametrize("name", ["OldName", "OlderName"])
+def test_the_names_that_coding_agents_use_are_known(session, other, use_hooks, name):
+    use_hooks(f"{toys.HERE}.{name}")
     switch(session, other)
     other.refresh_from_db()
     assert other.label == "from a hook"
@@ -152,6 +153,8 @@ NONSENSE = {
     "a long label": BranchAnswer(label="x" * 121),
     "a label of another kind": BranchAnswer(label=7),
     "long instructions": BranchAnswer(instructions="x" * 4001),
+    "a text for yes or no": BranchAnswer(instructions="Mind names", replaces_instructions="no"),
+    "a number for yes or no": BranchAnswer(replaces_instructions=1),
     "details": BranchAnswer(summary="x", details={1: {2}}),
     "a text": "summary",
     "raises": lambda payload: 1 / 0,
@@ -169,6 +172,7 @@ def test_nonsense_is_passed_over_and_the_default_goes_on(session, other, use_hoo
     assert Incident.objects.filter(code="hook_failed").count() == 1
     other.refresh_from_db()
     assert other.label == "other"
+    assert (run.instructions, run.replaces_instructions) == ("", False)
 
 
 def test_an_edit_asks_nobody(session, use_hooks):
