@@ -58,9 +58,16 @@ class BranchList(SessionView):
         if at.session_id != session.pk:
             raise Http404
         start = transcript.fork_before if asked["before"] else transcript.fork
-        branch = start(session, at=at, label=asked["label"] or "")
+        label = asked["label"] or None
+        branch = start(session, at=at, label=label or "")
         if asked["activate"]:
-            transcript.switch(session, branch, {"requested_by": request.user})
+            wishes = {"label": label, "requested_by": request.user}
+            try:
+                transcript.switch(session, branch, wishes)
+            except transcript.SwitchRefusedError:
+                # No transaction does it: whoever refuses may have been asked for seconds.
+                transcript.delete_unused(branch)
+                raise
         branch.session = session
         return Response(BranchSerializer(branch).data, status=status.HTTP_201_CREATED)
 

@@ -124,6 +124,15 @@ def set_label(branch: Branch, label: str) -> None:
     Branch.objects.filter(pk=branch.pk).update(label=label)
 
 
+def delete_unused(branch: Branch) -> None:
+    """Delete a branch that was just made; one that somebody took up meanwhile stays."""
+    with transaction.atomic():
+        lock_branches(branch.session_id, for_deletion=True)
+        rows = Branch.objects.filter(pk=branch.pk, messages=None, children=None)
+        if not Session.objects.filter(active_branch=branch).exists() and rows.exists():
+            branch.delete()
+
+
 class SwitchRefusedError(TranscriptError):
     """The context backend does not let the session go on with another branch now."""
 

@@ -263,8 +263,9 @@ def abridged_text(
 ) -> str:
     """Return the entries as they are sent: at most as many characters as the profile allows.
 
-    What does not fit is left out (kept_entries); the newest entry is shortened, never left out.
-    `texts` keeps what entries are as text, by their places, for who asks for several lengths.
+    What does not fit is left out (kept_entries); the newest entry is shortened, and left out only
+    where its tags alone are longer than that. `texts` keeps what entries are as text, by their
+    places, for who asks for several lengths.
     """
     return "\n".join(text for _, text in _chosen(entries, profile, texts))
 
@@ -288,6 +289,8 @@ def _chosen(
         return []
     newest = len(entries) - 1
     shown = {newest: _shortened(entries[newest], profile, room)}
+    if not shown[newest]:
+        return []
     order = list(range(newest - 1, -1, -1))
     if profile.importance:
         order.sort(key=lambda index: -entries[index].score)
@@ -315,7 +318,10 @@ def entry_text(entry: Entry, profile: Profile) -> str:
 
 
 def _shortened(entry: Entry, profile: Profile, room: int) -> str:
-    """Return an entry of at most `room` characters: less of its answer, its actions, its words."""
+    """Return an entry of at most `room` characters: less of its answer, its actions, its words.
+
+    Where not even its tags have room it is empty.
+    """
     text = entry_text(entry, profile)
     if len(text) <= room:
         return text
@@ -337,7 +343,8 @@ def _shortened(entry: Entry, profile: Profile, room: int) -> str:
     if none > 0:
         return _joined(block, _actions_block(entry, profile, most=none), ending)
     left = room - len(_joined(_user_block(""), "", ending))
-    return _joined(_user_block(truncate_middle(user, left)), "", ending)[: max(0, room)]
+    # A tag that is cut is no tag: it would open what nothing closes.
+    return _joined(_user_block(truncate_middle(user, left)), "", ending) if left >= 0 else ""
 
 
 def _cut_texts(entry: Entry, profile: Profile) -> tuple[str, str]:

@@ -156,6 +156,9 @@ def _plan(
     try:
         instructions = _text(answer.instructions, "instructions", MOST_INSTRUCTION_CHARS)
         label = _text(answer.label, "label", MAX_LABEL_CHARS)
+        replaces = answer.replaces_instructions
+        if not isinstance(replaces, bool | None):
+            raise ValueError("its replaces_instructions is neither True nor False.")
         outcome = None
         if with_summary and answer.summary is not None:
             outcome = outcome_of(asked, [entry.item for entry in left.entries], left.snapshot)
@@ -168,10 +171,9 @@ def _plan(
             label=wanted.label,
             faults=(*asked.faults, fault),
         )
-    replaces = answer.replaces_instructions
     return SwitchPlan(
         instructions=wanted.instructions if instructions is None else instructions,
-        replaces_instructions=wanted.replaces_instructions if replaces is None else bool(replaces),
+        replaces_instructions=wanted.replaces_instructions if replaces is None else replaces,
         label=wanted.label if label is None else label,
         outcome=outcome,
         faults=asked.faults,

@@ -76,8 +76,9 @@ def test_b13_a_stale_usage_report_does_not_fire_the_trigger_again(cases, play, o
 
 # Cases whose story is a conversation: others are about files, servers, pages and owners.
 CONVERSATIONS = (
-    "B01", "B07", "B08", "B11", "B12", "B13", "B15", "B17", "B19", "B20", "B21", "B23", "B24",
-    "B27", "B29", "B31", "B33", "B34", "B36", "B38", "B40", "B42", "B53",
+    "B01", "B03", "B07", "B08", "B11", "B12", "B13", "B15", "B17", "B19", "B20", "B21", "B23",
+    "B24", "B27", "B29", "B31", "B32", "B33", "B34", "B36", "B38", "B39", "B40", "B42", "B44",
+    "B45", "B46", "B48", "B50", "B52", "B53", "B55",
 )  # fmt: skip
 
 

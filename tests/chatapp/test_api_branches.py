@@ -8,6 +8,7 @@ from chatapp import transcript
 from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
 from chatapp.transcript import SwitchRefusedError
+from chatapp.transcript.writing import NewMessage
 from tests.chatapp.test_api_sessions import problem, url
 from tests.factories import SessionFactory, UserFactory, api_key, call, result, store, talk, user
 
@@ -206,6 +207,29 @@ def test_a_refused_switch_leaves_no_branch_behind(session, rows, send, settings)
     assert Message.objects.count() == len(rows)
     session.refresh_from_db()
     assert session.active_branch_id == rows[0].branch_id
+
+
+def test_a_fork_whose_switch_is_refused_leaves_no_branch_behind(session, rows, fork, settings):
+    settings.CHATAPP = settings.CHATAPP | {
+        "CONTEXT": {"BACKEND": f"{__name__}.Stubborn", "OPTIONS": {}}
+    }
+    for before in (False, True):
+        refused = fork(message=str(rows[2].pk), before=before, label="Another way")
+        assert problem(refused, 409)["detail"] == "Not now."
+    assert problem(fork(message=str(rows[0].pk), before=True), 409)["detail"] == "Not now."
+    assert Branch.objects.get(session=session).pk == rows[0].branch_id
+    assert fork(message=str(rows[2].pk), activate=False).status_code == 201
+
+
+def test_a_new_branch_that_somebody_took_up_meanwhile_is_not_deleted(session, rows):
+    used, parent, active, unused = (transcript.fork(session, at=rows[1]) for _ in range(4))
+    transcript.append(used, [NewMessage(wire=user("Here."))])
+    child = Branch.objects.create(session=session, parent=parent, fork_position=0)
+    transcript.activate(session, active)
+    for branch in (used, parent, active, unused):
+        transcript.delete_unused(Branch.objects.get(pk=branch.pk))
+    root = rows[0].branch
+    assert set(Branch.objects.filter(session=session)) == {root, used, parent, child, active}
 
 
 def test_a_key_belongs_to_the_question_that_was_edited(session, rows, send):

@@ -47,6 +47,12 @@ def switch(session: Session, branch, **wishes: Any) -> CompactionRun | None:
     return CompactionRun.objects.filter(trigger="branch").order_by("-created_at").first()
 
 
+def fork(api, session: Session, **body: Any):
+    """Fork by the API behind the first answer."""
+    address = reverse("branch-list", args=[session.pk])
+    return api.post(address, {"message": ids(session)[1]} | body, format="json")
+
+
 def test_a_hook_is_shown_what_only_the_branch_that_is_left_has(session, other, use_hooks):
     use_hooks(FIRST)
     old = session.branch
@@ -118,6 +124,25 @@ def test_the_api_tells_a_hooks_no_as_a_conflict(session, other, use_hooks, api):
     assert "Finish this first." in answer.data["detail"]
 
 
+def test_a_no_to_a_fork_leaves_no_branch_behind(session, use_hooks, api):
+    toys.First.branch = answering(Cancel("Finish this first."))
+    use_hooks(FIRST)
+    answer = fork(api, session, label="Second try")
+    assert answer.status_code == 409
+    assert "Finish this first." in answer.data["detail"]
+    assert [branch.pk for branch in session.branches.all()] == [session.active_branch_id]
+    assert fork(api, session, activate=False).status_code == 201
+
+
+def test_a_hook_reads_the_name_that_a_fork_was_given(session, use_hooks, api):
+    use_hooks(FIRST)
+    assert fork(api, session, label="Second try").data["label"] == "Second try"
+    assert fork(api, session).data["label"] == ""
+    assert [payload.label for payload in toys.First.given] == ["Second try", None]
+    toys.First.branch = answering(BranchAnswer(label="by hook"))
+    assert fork(api, session, label="Second try").data["label"] == "by hook"
+
+
 def test_nobody_gets_round_a_no_by_calling_a_switch_an_edit(session, other, use_hooks, api):
     toys.First.branch = answering(Cancel("Finish this first."))
     use_hooks(FIRST)
@@ -138,8 +163,9 @@ def test_a_plain_switch_asks_too_and_takes_a_label_but_no_summary(session, other
     assert (payload.wants_summary, payload.run) == (False, None)
 
 
-def test_the_name_that_coding_agents_use_is_known(session, other, use_hooks):
-    use_hooks(f"{toys.HERE}.OldName")
+@pytest.mark.parametrize("name", ["OldName", "OlderName"])
+def test_the_names_that_coding_agents_use_are_known(session, other, use_hooks, name):
+    use_hooks(f"{toys.HERE}.{name}")
     switch(session, other)
     other.refresh_from_db()
     assert other.label == "from a hook"
@@ -152,6 +178,8 @@ NONSENSE = {
     "a long label": BranchAnswer(label="x" * 121),
     "a label of another kind": BranchAnswer(label=7),
     "long instructions": BranchAnswer(instructions="x" * 4001),
+    "a text for yes or no": BranchAnswer(instructions="Mind names", replaces_instructions="no"),
+    "a number for yes or no": BranchAnswer(replaces_instructions=1),
     "details": BranchAnswer(summary="x", details={1: {2}}),
     "a text": "summary",
     "raises": lambda payload: 1 / 0,
@@ -169,6 +197,7 @@ def test_nonsense_is_passed_over_and_the_default_goes_on(session, other, use_hoo
     assert Incident.objects.filter(code="hook_failed").count() == 1
     other.refresh_from_db()
     assert other.label == "other"
+    assert (run.instructions, run.replaces_instructions) == ("", False)
 
 
 def test_an_edit_asks_nobody(session, use_hooks):

@@ -365,7 +365,7 @@ def test_what_a_hook_left_out_is_still_continued_by_the_next_summary(
     assert "An index only" in given
 
 
-def test_no_transaction_is_open_and_no_row_of_ours_is_given(session, use_hooks):
+def test_no_row_of_ours_is_given_and_nothing_of_it_can_be_changed(session, use_hooks):
     seen = []
 
     def look(payload):

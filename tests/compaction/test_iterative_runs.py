@@ -14,7 +14,7 @@ from chatapp.llm.registry import get_model
 from chatapp.models import Message
 from chatapp.transcript.writing import NewMessage
 from compaction.admin.run_tree import arrange
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, ModelBreaker, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.lifecycle import cancel_run
 from compaction.runs.resummarize import resummarize
@@ -249,6 +249,67 @@ def test_summaries_that_stand_side_by_side_go_without_the_lists_they_share(owner
     assert compact(session).status == "succeeded"
     assert SessionSummary.objects.get().files_read
     assert not any("-files>" in str(message["content"]) for message in sent(session))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("purpose", ["summary", "prefix"])
+def test_a_call_that_fails_beside_the_other_counts_once_at_the_breaker(
+    owner, use_models, queued, purpose
+):
+    down = {"status": 500, "body": {"error": {"message": "down"}}}
+    rule = {"when": {"purpose": purpose}, "reply": {"error": down, "delay_s": 0.5}}
+    with ModelServer([rule, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models())
+        checkpoint()
+        run = compact(SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)]))
+    assert (run.status, run.error_code) == ("failed", "summariser_error")
+    # However often it was tried, it is one failure; the other call's success came before.
+    assert len(server.of(purpose)) > 1
+    assert list(ModelBreaker.objects.values_list("model", "failures")) == [("default", 1)]
+
+
+@threaded
+@pytest.mark.parametrize("slow", ["summary", "prefix"])
+def test_the_time_of_a_run_bounds_both_calls_and_each_is_a_row(owner, use_models, queued, slow):
+    script = [{"when": {"purpose": slow}, "reply": {"text": "late", "delay_s": 6.0}}]
+    with ModelServer([*script, *ECHO_AND_ANSWER]) as server:
+        use_models(server.models())
+        profile = checkpoint()
+        session = SessionFactory(owner=owner, wires=[*talk(3), *long_turn(6)])
+        run = CompactionRun.objects.create(
+            session=session, branch=session.branch, profile=profile, mode="background",
+            trigger="manual", reason="manual",
+        )  # fmt: skip
+        began = time.monotonic()
+        run = execute_run(run.pk, seconds=2)
+        took = time.monotonic() - began
+    assert took < 5
+    assert (run.status, run.error_code) == ("failed", "summariser_error")
+    assert not SessionSummary.objects.exists()
+    assert sorted(step.kind for step in steps_of(run)) == ["chunk", "prefix"]
+    late = {"summary": "chunk"}.get(slow, slow)
+    assert run.steps.get(kind=late).outcome == "error"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("begins", ["note", "bash"])
+def test_a_turn_that_begins_without_a_question_is_parted_there(owner, server, begins):
+    checkpoint()
+    session = SessionFactory(owner=owner, wires=talk(3, marker=1))
+    text = f"{code(90)} Mend what is below."
+    kinds = {
+        "note": NewMessage(wire=user(text), kind=Message.Kind.NOTE),
+        "bash": NewMessage(wire=user(text), metadata={"type": "bash_execution"}),
+    }
+    transcript.append(session.branch, [kinds[begins]])
+    store(session, long_turn(6)[1:])
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    assert [step.kind for step in steps_of(run)] == ["chunk", "prefix"]
+    asked = {one.purpose: one.text for one in server.calls}
+    assert code(90) in asked["prefix"]
+    assert code(3) in asked["summary"]
+    assert not {code(90), code(101)} & set(asked["summary"].split())
 
 
 @pytest.mark.django_db

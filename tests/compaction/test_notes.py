@@ -87,6 +87,39 @@ def test_an_import_tells_of_marks_that_fit_no_users_message(owner, marks):
     assert not stored.exists()
 
 
+def test_imported_summaries_of_compactions_of_old_become_notes_and_others_stay(owner):
+    migration = importlib.import_module(
+        "chatapp.migrations.0014_turn_imported_summaries_into_notes"
+    )
+    imported = {"type": "compaction_summary", "import_key": "c"}
+    drafts = [
+        NewMessage(wire=user("They packed boots."), metadata=imported),
+        NewMessage(wire={"role": "assistant", "content": "Yes."}, metadata=imported),
+        # A client's own metadata, and what a user ran, make no note.
+        NewMessage(wire=user("Mine."), metadata={"type": "compaction_summary"}),
+        NewMessage(wire=user("Ran `ls`"), metadata={"type": "bash_execution", "import_key": "d"}),
+    ]
+    sessions = {key: SessionFactory(owner=owner, import_key=key) for key in ("pi:s1", None)}
+    for session in sessions.values():
+        transcript.append(session.branch, drafts)
+    migration.into_notes(apps, None)
+    kinds = {
+        key: list(
+            Message.objects.filter(session=session)
+            .order_by("position")
+            .values_list("kind", flat=True)
+        )
+        for key, session in sessions.items()
+    }
+    assert kinds == {
+        "pi:s1": ["note", "message", "message", "message"],
+        None: ["message"] * 4,
+    }
+    assert not examine(sessions["pi:s1"].pk)
+    migration.into_messages(apps, None)
+    assert not Message.objects.filter(kind="note").exists()
+
+
 def test_imported_summaries_and_custom_messages_of_old_become_notes(owner):
     migration = importlib.import_module(
         "chatapp.migrations.0014_turn_imported_summaries_into_notes"

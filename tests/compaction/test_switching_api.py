@@ -6,10 +6,11 @@ import pytest
 
 from chatapp import transcript
 from chatapp.models import Branch, Message, Session
+from compaction.doctor.examine import examine
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.worker import execute_run
-from tests.compaction.support import NEVER
-from tests.factories import SessionFactory, profile, talk
+from tests.compaction.support import NEVER, say, sent
+from tests.factories import SessionFactory, profile, talk, user
 
 pytestmark = pytest.mark.django_db
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -175,3 +176,28 @@ def test_a_wish_with_a_field_of_its_own_is_refused_where_nobody_checks_it(sessio
     assert answer.status_code == 400
     assert f"{wish}: name these beside" in answer.json()["errors"]["wishes"][0]
     assert active(session) == before
+
+
+def test_from_an_empty_line_before_the_first_message_one_note_tells_of_all(
+    api, session, activate, model_server
+):
+    rows = list(Message.objects.filter(session=session).order_by("position"))
+    address = f"/api/v1/sessions/{session.pk}/branches/"
+    body = {"message": str(rows[0].pk), "before": True, "activate": False}
+    empty = Branch.objects.get(pk=api.post(address, body, format="json").json()["id"])
+    answer = activate(empty.pk, summarize=True)
+    assert answer.status_code == 200
+    assert answer.json()["run"]["status"] == "succeeded"
+    assert active(session) == empty
+    [note] = Message.objects.filter(branch=empty)
+    assert (note.kind, str(note.pk)) == ("note", answer.json()["summary"]["note"])
+    empty.refresh_from_db()
+    assert (empty.parent, empty.message_count) == (None, 1)
+    # All of the other line was left, and nothing of it is sent but by the note.
+    read = SessionSummary.objects.get().links.values_list("message", flat=True)
+    assert set(read) == {row.pk for row in rows}
+    now = Session.objects.get(pk=session.pk)
+    assert sent(now) == [user(note.content)]
+    assert say(now, "And now?").answer.content == "ok"
+    assert model_server.of("chat")[0].messages == [user(note.content), user("And now?")]
+    assert not examine(session.pk)

@@ -98,6 +98,14 @@ class OldName:
         return BranchAnswer(label="from a hook")
 
 
+class OlderName:
+    """Knows it by the name of a fork."""
+
+    def session_before_fork(self, payload: BranchPayload) -> BranchAnswer:
+        """Name the branch."""
+        return BranchAnswer(label="from a hook")
+
+
 class Nothing:
     """Has none of the names that are asked."""
 

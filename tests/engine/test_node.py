@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import time
 from dataclasses import replace
 
@@ -9,6 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from compaction.engine.abridged import Entry, abridged_text, kept_entries
+from compaction.engine.abridging import with_small_history
 from compaction.engine.history_parameters import NODE_REQUEST
 from compaction.engine.memories import block_of, proposals_in
 from compaction.engine.parameters import Profile
@@ -24,6 +28,8 @@ from compaction.engine.rendering import (
     with_files,
 )
 from compaction.engine.strategies.prompts import escape_tags
+from compaction.engine.types import Item, Outcome
+from tests.facts import seed
 
 ABRIDGED = PRESETS["abridged"]
 TEMPLATE = "H={abridged_history};S={summary}."
@@ -183,6 +189,62 @@ def test_the_preset_has_the_established_numbers():
         ABRIDGED.abridged_num_files_viewed,
         ABRIDGED.abridged_num_terminal_commands,
     )
+
+
+STATES = ("answered", "interrupted", "continues")
+# One entry, or none: each tag stands whole.
+WHOLE = re.compile(
+    r"(?:<user>\n[^<>]*\n</user>"
+    r"(?:\n<agent_actions>\n(?:    <(\w+)>\n(?:        [^<>]+\n)+    </\1>\n)+</agent_actions>)?"
+    r"(?:\n<agent_response>\n[^<>]*\n</agent_response>|\n<agent_(?:was_interrupted|continues)/>)?"
+    r")?"
+)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("words", ["", "Hi", "word " * 100])
+def test_however_little_room_there_is_no_tag_of_the_history_is_cut(state, words):
+    draw = random.Random(seed())
+    for files in (0, draw.randrange(1, 12)):
+        viewed = tuple("v" * draw.randrange(1, 90) for _ in range(files))
+        response = "x " * draw.randrange(1, 200) if state == "answered" else ""
+        entry = Entry(user=words, response=response, state=state, viewed=viewed)
+        lengths = []
+        for room in range(601):
+            profile = replace(ABRIDGED, abridged_total_chars_limit=room)
+            text = abridged_text([entry], profile)
+            assert len(text) <= room
+            assert WHOLE.fullmatch(text), (room, text)
+            assert kept_entries([entry], profile) == ([entry] if text else [])
+            lengths.append(len(text))
+        # The tags alone have 15 characters, and the mark of what came of it some more.
+        marks = {"answered": 0, "interrupted": 25, "continues": 19}
+        assert next(room for room, size in enumerate(lengths) if size) == 15 + marks[state]
+        assert all(lengths[15 + marks[state] :])
+
+
+@pytest.mark.parametrize("saved", range(40))
+def test_beside_a_summary_that_saves_little_the_history_is_whole_or_none(saved):
+    entries = [
+        Entry(user="word " * 100, response="x " * 100, state="answered", position=number)
+        for number in range(3)
+    ]
+    item = Item(id=1, role="user", text="a")
+    outcome = Outcome(
+        text="s",
+        items=(item,),
+        chunk_count=1,
+        max_depth=0,
+        truncated=False,
+        input_tokens=1,
+        output_tokens=1,
+    )
+    found = with_small_history(
+        outcome, entries, ABRIDGED, saved=saved, count=lambda text: (len(text) + 3) // 4
+    )
+    assert len(found.abridged) <= 2 * saved
+    assert WHOLE.fullmatch(found.abridged)
+    assert len(found.abridged_entries) == 3
 
 
 @pytest.mark.parametrize(

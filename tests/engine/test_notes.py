@@ -8,6 +8,7 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.protocols import PlanFacts
+from compaction.engine.strategies.iterative import turn_start
 from compaction.engine.strategies.prompts import blocks
 from compaction.engine.types import Item, Plan, ToolCall
 
@@ -65,3 +66,20 @@ def test_a_note_may_be_a_cut():
 
 def test_a_summariser_is_told_that_a_note_is_one():
     assert next(blocks(items_of("n"))) == "[1] note: n"
+
+
+@pytest.mark.parametrize(
+    ("letters", "start"),
+    [
+        # The newest thing that a user or a note said begins the turn that the cut parts.
+        ("uanct", 2),
+        ("uauctnct", 5),
+        ("nctct", 0),
+        # Between a call and its result none does.
+        ("uacnt", 0),
+        ("nacnt", 0),
+    ],
+)
+def test_a_note_begins_the_turn_that_a_cut_parts(letters, start):
+    assert turn_start(items_of(*letters), parts_turn=True) == start
+    assert turn_start(items_of(*letters), parts_turn=False) == len(letters)
