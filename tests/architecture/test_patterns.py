@@ -76,18 +76,24 @@ def patterns() -> dict[str, re.Pattern[str]]:
 
 @cache
 def _uses() -> Mapping[str, set[str]]:
-    """Return what is called of each name in capitals, in one pass."""
+    """Return what is called of each name in capitals; a private one has its module before it."""
     uses: dict[str, set[str]] = {}
-    roots = (Path(package.__path__[0]) for package in (chatapp, compaction))
-    for path in (path for root in roots for path in root.rglob("*.py")):
-        for name, method in re.findall(r"\b(_?[A-Z_]{2,60})\.(\w+)\(", path.read_text("utf-8")):
-            uses.setdefault(name, set()).add(method)
+    for package in (chatapp, compaction):
+        root = Path(package.__path__[0])
+        for path in root.rglob("*.py"):
+            own = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+            text = path.read_text("utf-8")
+            for name, method in re.findall(r"\b(_?[A-Z_]{2,60})\.(\w+)\(", text):
+                key = f"{own}.{name}" if name.startswith("_") else name
+                uses.setdefault(key, set()).add(method)
     return uses
 
 
 def is_searched(name: str) -> bool:
     """Whether a pattern is looked for everywhere in a text, and not at one place alone."""
-    used = _uses().get(name.rsplit(".", 1)[1].partition("#")[0])
+    place = name.partition("#")[0]
+    own = place.rsplit(".", 1)[1]
+    used = _uses().get(place if own.startswith("_") else own)
     return used is None or bool(SEARCHES & used)
 
 
