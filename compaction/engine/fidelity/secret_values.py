@@ -8,6 +8,7 @@ in one piece, or a long piece that is no word.
 from __future__ import annotations
 
 import re
+from string import digits
 from typing import NamedTuple
 
 
@@ -72,6 +73,7 @@ _ADDRESS = re.compile(
     r"0x[0-9a-fA-F]{40}|\d{1,4}(?:[-/.:]\d{1,4}){2,12}|[\w.+-]{1,64}@[\w.-]{1,80}\.\w+"
 )
 _BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
+_VOWEL = re.compile(r"[aeiouyAEIOUY]")
 _OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CALL = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+$")
 
@@ -140,8 +142,15 @@ def _is_word(piece: str) -> bool:
     """Return whether a piece of a name is one, as `report`, `v2`, `2026` or `ServiceAccounts`."""
     if len(piece) <= LONGEST_SHORT_PIECE:
         return True
-    parts = _OF_A_NAME.findall(piece)
-    if any(len(part) > (SHORTEST_DIGITS if part.isdigit() else LONGEST_WORD) for part in parts):
-        return False
-    has_single = any(len(part) == 1 and part.isalpha() for part in parts)
-    return not has_single and len(piece) >= MOST_LETTERS_A_PART * len(parts)
+    letters = piece.strip(digits)
+    if not letters:
+        return len(piece) <= SHORTEST_DIGITS
+    # A number stands before or behind a word; what a machine draws has digits in its midst.
+    parts = _OF_A_NAME.findall(letters)
+    is_camel = len(letters) >= MOST_LETTERS_A_PART * len(parts)
+    return is_camel and all(_is_spoken(part) for part in parts)
+
+
+def _is_spoken(part: str) -> bool:
+    is_short = part.isupper() and len(part) <= LONGEST_SHORT_PIECE + 1
+    return 1 < len(part) <= LONGEST_WORD and bool(is_short or _VOWEL.search(part))
