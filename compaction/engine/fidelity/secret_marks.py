@@ -43,13 +43,15 @@ _MYSQL_OPTIONS = (
 # Ports and ranges of them are no passwords, nor is the rest of an option's name.
 _MYSQL_PASSWORD = (
     rf"(?!(?:ort|rotocol)\b)([\"'])?((?(1){_QUOTED}|"
-    r"(?!\d+(?:[:,-]\d+)*(?:[\s;|&`.,)]|$))(?=[^\s\"']{0,60}\d)[^\s\"';|&`]{4,100}+))"
+    r"(?!\d+(?:[:.,-]\d+)*(?:/(?:tcp|udp))?(?:[\s;|&`.,)\"']|$))"
+    r"(?=[^\s\"']{0,60}\d)[^\s\"';|&`]{4,100}+))"
 )
 # What stands before a command, and not before a word of a sentence or the name of something.
 _COMMAND_PLACE = re.compile(
     r"(?:^|[\n$#%>|;&`\"'(]|\\n|\bsudo|\bexec(?:[ \t]+-[\w-]{1,20}){0,4}[ \t]+[\w.-]{1,64})"
     r"[ \t]{0,8}(?:[\w.-]{0,40}/){0,6}$"
 )
+_LOGS_IN = re.compile(r"\s(?:-u|--user)[\s=\w]")
 _PLACE = 120
 """Characters before a command that may tell that it is one."""
 # The mark, how far before it the secret begins, its kind, and its pattern; what is hidden is
@@ -88,7 +90,7 @@ def secrets_by_mark(text: str, low: str) -> Iterator[Secret]:
             match = pattern.match(text, max(0, at - before), at + LONGEST_PIECE)
             if match and at < match.end() and starts_piece(text, match.start()):
                 group = pattern.groups
-                if _is_secret(match[group], kind) and (mark != "mysql" or _is_command(text, at)):
+                if _is_secret(match[group], kind) and (mark != "mysql" or _is_run(match)):
                     yield Secret(*match.span(group), kind)
                 done = max(done, match.end())
             at = low.find(mark, done)
@@ -106,11 +108,13 @@ def _is_secret(value: str, kind: str) -> bool:
     return not is_placeholder(value) and (kind == PASSWORD or not reads_as_words(value))
 
 
-def _is_command(text: str, at: int) -> bool:
-    """Return whether what stands there is run, and not only spoken of."""
+def _is_run(command: re.Match[str]) -> bool:
+    """Return whether what stands there is run, and not only spoken of: by its place or options."""
+    text, at = command.string, command.start()
     start = max(0, at - _PLACE)
     # The beginning of a cut is no beginning of a line.
-    return bool(_COMMAND_PLACE.search(("" if start == 0 else "x") + text[start:at]))
+    before = ("" if start == 0 else "x") + text[start:at]
+    return bool(_COMMAND_PLACE.search(before) or _LOGS_IN.search(command[0]))
 
 
 def _cookies(text: str) -> Iterator[Secret]:
