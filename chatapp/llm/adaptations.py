@@ -60,6 +60,12 @@ _NO_PATH = lazy_pattern(
     r"|cannot post /\S*|http status 40[45]"
 )
 
+# Where streaming itself is what the server wants or refuses, whatever else it names.
+_WANTS_A_WAY = lazy_pattern(
+    r"\bstream(?:ing)?\b.{0,12}\b(?:required|mandatory|must|should|has to|needs to)\b"
+    r"|unsupported value: 'stream'|\bonly supports? (?:the )?stream"
+)
+
 # For each kind of refusal the changes to try, in this order.
 _STEPS: Mapping[ErrorKind, tuple[str, ...]] = {
     ErrorKind.ROLE_ORDER: (ALTERNATING_ROLES, TOOLS_AS_TEXT, FLAT),
@@ -150,7 +156,7 @@ def adaptation_for(
     `arguments` are the refused request as it was sent, `done` the codes that were in force for it.
     """
     if error.kind is ErrorKind.PARAMETER_REFUSED and _is_about_streaming(error):
-        return _the_other_way(request, done)
+        return _of_streaming(error, request, arguments, done)
     if error.kind is ErrorKind.PARAMETER_REFUSED:
         return _without_parameter(error, arguments, done)
     if error.kind is ErrorKind.WRONG_WIRE:
@@ -202,6 +208,19 @@ def _is_no_word(name: str) -> bool:
 
 def _is_about_streaming(error: ModelError) -> bool:
     return error.param == "stream" or bool(STREAMING.search(error.detail.lower()))
+
+
+def _of_streaming(
+    error: ModelError, request: ModelRequest, arguments: Mapping[str, Any], done: Collection[str]
+) -> Adaptation | None:
+    """Return the change after a refusal that speaks of streaming, and may be about what goes with
+    it: a parameter that is named is left out first, for `stream` concerns every answer.
+    """
+    other = {name: value for name, value in arguments.items() if name != "tools"}
+    named = {name: value for name, value in other.items() if _is_no_word(name)}
+    is_meant = error.param == "stream" or _WANTS_A_WAY.search(error.detail.lower())
+    first = None if is_meant else _without_parameter(error, named, done)
+    return first or _the_other_way(request, done) or _without_parameter(error, other, done)
 
 
 def _the_other_way(request: ModelRequest, done: Collection[str]) -> Adaptation | None:

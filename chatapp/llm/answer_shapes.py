@@ -62,14 +62,16 @@ def refusal_of(message: Mapping[str, Any]) -> str:
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the calls of a message, or of a piece of one, each with a `function`.
 
-    The form before there were tools is one, and so is a part of the content.
+    The form before there were tools is one, and so is a part of the content: it counts where there
+    is no other, because some gateways say the same calls in two forms.
     """
     calls = [one for one in listed(message.get("tool_calls")) if isinstance(one, Mapping)]
     called = message.get("function_call")
     if not calls and isinstance(called, Mapping) and called:
         calls = [{"index": 0, "function": called}]
-    parts = listed(message.get("content"))
-    calls += [one for one in parts if isinstance(one, Mapping) and one.get("type") == "tool_use"]
+    if not calls:
+        parts = [one for one in listed(message.get("content")) if isinstance(one, Mapping)]
+        calls = [one for one in parts if one.get("type") == "tool_use"]
     return [_with_function(call) for call in calls]
 
 

@@ -51,6 +51,13 @@ class CallPieces:
             same = [one for one in self._calls if not call_id or one["id"] == call_id]
             if same and not _starts_another(same[-1], piece):
                 return same[-1]
+        elif known is None and call_id:
+            # The same call in two forms, of which one has no index.
+            numbered = [id(one) for one in self._by_index.values()]
+            same = [one for one in self._calls if one["id"] == call_id and id(one) not in numbered]
+            if same and not _starts_another(same[-1], piece):
+                self._by_index[index] = same[-1]
+                return same[-1]
         call: dict[str, Any] = {"id": "", "name": "", "arguments": "", "own": {}}
         call["number"] = len(self._calls)
         self._calls.append(call)

@@ -177,7 +177,7 @@ class _Completion:
         self._about: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._id = self._model = self._refusal = self._thoughts_in = ""
-        self._has_begun = self._was_counted = False
+        self._has_begun = self._was_counted = self._came_in_pieces = False
         # Of several answers to one request the first one counts.
         self._index: int | None = None
         self.finish_reason = ""
@@ -243,10 +243,16 @@ class _Completion:
         text, thoughts_beside = content_of(message.get("content"))
         text = text or spoken(message)
         thoughts += thoughts_beside
-        if is_whole:
-            # Behind its pieces the whole says them once more.
+        refusal = refusal_of(message)
+        if not is_whole:
+            self._came_in_pieces = True
+        elif self._came_in_pieces and (text or thoughts or refusal):
+            # Behind its pieces the whole says them once more. What says more than that, or comes
+            # without a `delta` from the start, is a piece: those may repeat each other.
             text = text.removeprefix("".join(self._text))
             thoughts = thoughts.removeprefix("".join(self._reasoning))
+            refusal = refusal.removeprefix(self._refusal)
+            self._came_in_pieces = not (text or thoughts or refusal)
         self._thoughts_in = self._thoughts_in or field
         self._think(thoughts)
         if others := other_parts(message.get("content")):
@@ -254,7 +260,7 @@ class _Completion:
         if text:
             self._text.append(text)
             self._splitter.feed(text)
-        self._refusal += refusal_of(message)
+        self._refusal += refusal
         known = (*MESSAGE_KEYS, field, "error", *REASON_KEYS)
         for name, value in own_fields(message, known).items():
             # The same thoughts once more, as a text, are kept as such.

@@ -117,6 +117,11 @@ TOOLS = any_of(
     r"\b(?:unknown|undefined|no such) (?:tool|function)\b",
     r"\bthought_?signature\b",
 )
+_EXTRA = r"\bextra (?:inputs|fields) (?:are )?not (?:permitted|allowed)\b"
+_THOUGHT_PLACE = (
+    r"\bmessages?[\[.]\d+[\w.\[\]]{0,80}?"
+    r"(?:reason|think|thought|signature|encrypted|tool_use\.(?!(?:id|name|type|input)\b))"
+)
 THOUGHTS = any_of(
     r"\b(?:thinking|redacted_thinking)\b.{0,60}\b(?:block|signature|expected|cannot|"
     r"must|modified|invalid)",
@@ -131,10 +136,9 @@ THOUGHTS = any_of(
     r"\b(?:thinking|reasoning|analysis)\b.{0,30}\bin (?:an? |the )?assistant (?:message|turn)\b",
     r"\breasoning\W{1,3}is (?:unsupported|not (?:supported|permitted|allowed))",
     r"\bthoughts?\b.{0,40}\bmust be passed back",
-    # A field of a message that is not one of ours: what another server gave.
-    r"\bmessages?[\[.]\d+[\w.\[\]]{0,80}\W{1,4}extra (?:inputs|fields) (?:are )?"
-    r"not (?:permitted|allowed)\b",
-    r"\bextra (?:inputs|fields) (?:are )?not (?:permitted|allowed)\b.{0,20}\bmessages?[\[.]\d",
+    # A field of a message, or of its part, that another server gave with its thoughts.
+    rf"{_THOUGHT_PLACE}[\w.\[\]]{{0,60}}\W{{1,4}}{_EXTRA}",
+    rf"{_EXTRA}.{{0,20}}{_THOUGHT_PLACE}",
 )
 EXPECTED_THOUGHTS = lazy_pattern(r"\bexpected \W?(?:redacted_)?thinking\b")
 PARTS = any_of(

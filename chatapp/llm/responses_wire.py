@@ -147,15 +147,14 @@ class _Answer:
         kind = str(body.get("type") or "")
         response = body.get("response")
         if kind == "error" or body.get("error"):
-            error = _error(body.get("error") or body)
-            raise amid_answer(error) if self._output.has_begun else error
+            raise self._failure(body.get("error") or body)
         if isinstance(response, Mapping):
             self._take_head(response)
+        told = response if isinstance(response, Mapping) else {}
         if kind == "response.failed":
-            told = response.get("error") if isinstance(response, Mapping) else None
-            raise amid_answer(_error(told))
-        if kind in _ENDS:
-            self.settle({"status": kind.partition(".")[2], **(response or {})})
+            self.settle({**told, "status": "failed"})
+        elif kind in _ENDS:
+            self.settle({"status": kind.partition(".")[2], **told})
         else:
             self._output.take(kind, body)
 
@@ -172,7 +171,7 @@ class _Answer:
         if not self._output.has_begun and isinstance(response.get("output_text"), str):
             self._output.take("response.output_text.done", {"text": response["output_text"]})
         if response.get("error") or status in _FAILED:
-            raise amid_answer(_error(response.get("error")))
+            raise self._failure(response.get("error"))
         if status in _UNDER_WAY:
             detail = f"The response is {status}, so it is not whole."
             raise ModelError(ErrorKind.BROKEN_ANSWER, detail, status=200)
@@ -181,6 +180,12 @@ class _Answer:
             self.finish_reason = _CUT_SHORT.get(reason, reason)
         else:
             self.finish_reason = "tool_calls" if self._output.tool_calls() else "stop"
+
+    def _failure(self, told: Any) -> ModelError:
+        """Return what an error of a response means: a refusal, where nothing of it had come."""
+        error = _error(told)
+        is_vague = not _says_why(told)
+        return amid_answer(error) if is_vague or self._output.has_begun else error
 
     def finish(self) -> None:
         """Tell what was held back of the text."""
@@ -209,9 +214,16 @@ def _error(error: Any) -> ModelError:
     if isinstance(error, Mapping):
         # The `type` of an error event only says that it is one.
         error = {key: value for key, value in error.items() if (key, value) != ("type", "error")}
-    says_why = isinstance(error, str) or (error and (error.get("code") or error.get("type")))
-    fallback = "" if says_why else "The response failed; the server does not say why."
+    is_named = isinstance(error, str) or (error and (error.get("code") or error.get("type")))
+    fallback = "" if is_named else "The response failed; the server does not say why."
     return from_body({"error": error}, status=200, fallback=fallback)
+
+
+def _says_why(error: Any) -> bool:
+    if not isinstance(error, Mapping):
+        return bool(error)
+    named = error.get("code") or error.get("message")
+    return bool(named or error.get("type") not in (None, "", "error"))
 
 
 def usage_of(usage: Any) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from compaction.engine.fidelity.secret_values import (
     Secret,
     is_placeholder,
     looks_random,
+    reads_as_words,
 )
 
 API_KEY, PRIVATE_KEY, URL_PASSWORD, CARD = "api-key", "private-key", "url-password", "card"
@@ -256,7 +257,7 @@ def _is_key(value: str, kind: str) -> bool:
         return any(any(c.isdigit() for c in run) and len(run) > 5 for run in runs) or any(
             len(run) >= SHORTEST_KEY_RUN for run in runs
         )
-    return True
+    return kind not in (API_KEY, "google-key") or not reads_as_words(body)
 
 
 def _private_key(text: str, low: str, at: int) -> Iterator[Secret]:

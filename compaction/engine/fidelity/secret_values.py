@@ -8,6 +8,7 @@ in one piece, or a long piece that is no word.
 from __future__ import annotations
 
 import re
+from string import digits
 from typing import NamedTuple
 
 
@@ -27,6 +28,7 @@ MOST_PLACEHOLDER_CHARACTERS = 48
 SHORTEST_DIGITS = 12
 LONGEST_WORD = 20
 MOST_LETTERS_A_PART = 3.5
+LONGEST_SHORT_PIECE = 3
 
 _FILLERS = frozenset("xX*.-_•…#?0: ")
 _VARIABLE = re.compile(
@@ -70,6 +72,9 @@ _FILE = re.compile(r"[\w-]{1,80}\.(?:pem|key|crt|cer|pub|txt|json|ya?ml|env|py|j
 _ADDRESS = re.compile(
     r"0x[0-9a-fA-F]{40}|\d{1,4}(?:[-/.:]\d{1,4}){2,12}|[\w.+-]{1,64}@[\w.-]{1,80}\.\w+"
 )
+_BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
+_VOWEL = re.compile(r"[aeiouyAEIOUY]")
+_OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _CALL = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+$")
 
 
@@ -121,3 +126,31 @@ def _is_drawn(piece: str) -> bool:
     # `CredentialCreateParameters` is words; capitals at random make short ones.
     parts = _PARTS.findall(piece)
     return len(parts) < 2 or len(piece) < MOST_LETTERS_A_PART * len(parts)
+
+
+def reads_as_words(value: str) -> bool:
+    """Return whether a value is a name that people made: words, or a file's name.
+
+    Names of functions, classes, reports and files may begin as keys do, and are as long.
+    """
+    if _FILE.fullmatch(value):
+        return True
+    return all(_is_word(piece) for piece in _BETWEEN_WORDS.split(value))
+
+
+def _is_word(piece: str) -> bool:
+    """Return whether a piece of a name is one, as `report`, `v2`, `2026` or `ServiceAccounts`."""
+    if len(piece) <= LONGEST_SHORT_PIECE:
+        return True
+    letters = piece.strip(digits)
+    if not letters:
+        return len(piece) <= SHORTEST_DIGITS
+    # A number stands before or behind a word; what a machine draws has digits in its midst.
+    parts = _OF_A_NAME.findall(letters)
+    is_camel = len(letters) >= MOST_LETTERS_A_PART * len(parts)
+    return is_camel and all(_is_spoken(part) for part in parts)
+
+
+def _is_spoken(part: str) -> bool:
+    is_short = part.isupper() and len(part) <= LONGEST_SHORT_PIECE + 1
+    return 1 < len(part) <= LONGEST_WORD and bool(is_short or _VOWEL.search(part))

@@ -225,6 +225,80 @@ def test_a_server_that_answers_one_way_only_is_asked_that_way_once(text, stream,
     assert adaptation_for(error, request, ARGUMENTS, {code}) is None
 
 
+AMONG = (
+    ("parallel_tool_calls is not supported when streaming", "drop:parallel_tool_calls"),
+    ("max_tokens is not supported with streaming; use max_completion_tokens",
+     "rename:max_tokens:max_completion_tokens"),
+    ("When streaming, temperature is not supported", "drop:temperature"),
+    ("temperature is not supported for non-streaming requests", "drop:temperature"),
+    ("Non-streaming requests with reasoning_effort are not allowed", "drop:reasoning_effort"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("text", "code"), AMONG)
+def test_a_parameter_that_is_refused_with_streaming_is_left_out_and_the_way_stays(
+    text, code, stream
+):
+    error = from_body({"error": {"message": text}}, status=400)
+    request = ModelRequest(messages=MESSAGES, stream=stream)
+    arguments = ARGUMENTS | {"parallel_tool_calls": True}
+    for done in ((), {STREAM_ON}, {STREAM_OFF}):
+        found = adaptation_for(error, request, arguments, done)
+        assert found is not None
+        assert (error.kind, found.code) == (ErrorKind.PARAMETER_REFUSED, code)
+
+
+WANTED = (
+    ("Streaming is required when max_tokens is larger than 21333",
+     "rename:max_tokens:max_completion_tokens"),
+    ("Stream must be set to true where temperature is given", "drop:temperature"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "later"), WANTED)
+def test_streaming_that_is_wanted_for_a_parameter_is_switched_on_first(text, later):
+    error = from_body({"error": {"message": text}}, status=400)
+    request = ModelRequest(messages=MESSAGES, stream=False)
+    codes = [adaptation_for(error, request, ARGUMENTS, done) for done in ((), {STREAM_ON})]
+    assert [one.code for one in codes if one] == [STREAM_ON, later]
+
+
+def test_thinking_that_is_refused_with_streaming_is_left_out_where_the_way_did_not_help():
+    error = from_body(
+        {"error": {"message": "reasoning is not supported when streaming"}}, status=400
+    )
+    error.kind = ErrorKind.PARAMETER_REFUSED
+    arguments = {"model": "m", "input": MESSAGES, "reasoning": {"effort": "low"}}
+    request = ModelRequest(messages=MESSAGES, stream=True)
+    codes = [adaptation_for(error, request, arguments, done) for done in ((), {STREAM_OFF})]
+    assert [one.code for one in codes if one] == [STREAM_OFF, "drop:reasoning"]
+
+
+PLACES = (
+    "messages.0.name", "messages[3].role", "messages.2.content.0.cache_control",
+    "messages.1.annotations", "body.messages.4.assistant.refusal", "messages.2.tool_calls.0.index",
+    "messages.2.content.0.tool_use.id",
+)  # fmt: skip
+OF_THOUGHTS = (
+    "messages.1.reasoning_content", "messages[8].reasoning", "messages.3.thinking_blocks",
+    "messages.2.content.0.signature", "body.messages.4.assistant.reasoning_details",
+    "messages.1.thought", "messages.2.content.1.thinking.encrypted_content",
+    "messages.2.reasoningContent",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("status", [400, 422])
+@pytest.mark.parametrize("place", [*PLACES, *OF_THOUGHTS])
+def test_a_field_that_is_too_many_is_one_of_thoughts_only_where_its_name_is(place, status):
+    kind = ErrorKind.THOUGHTS_REFUSED if place in OF_THOUGHTS else ErrorKind.REJECTED
+    for text in (
+        f"{place}: Extra inputs are not permitted",
+        f"Extra inputs are not permitted, field: '{place}', value: 'thinking about it'",
+    ):
+        assert from_body({"error": {"message": text}}, status=status).kind is kind
+
+
 def test_options_of_a_stream_are_a_parameter_of_their_own():
     text = "The 'stream_options' parameter is not supported."
     error = from_body({"error": {"message": text}}, status=400)

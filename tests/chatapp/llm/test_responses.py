@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from chatapp.llm import openai_client
+from chatapp.llm import openai_client, responses_wire
 from chatapp.llm.embedded import EmbeddedModel
-from chatapp.llm.errors import ErrorKind
+from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import EMBEDDED_BACKEND, ModelConfig
 from chatapp.llm.requests import ModelRequest
 from chatapp.llm.responses_wire import usage_of
@@ -26,6 +26,7 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 64},
     "completion_tokens_details": {"reasoning_tokens": 4},
 }
+SAID = {"type": "message", "content": [{"type": "output_text", "text": "part"}]}
 both_ways = pytest.mark.parametrize("stream", [False, True])
 
 
@@ -128,6 +129,42 @@ def test_a_response_that_failed_without_a_reason_is_told_as_such(ask, stream):
 @both_ways
 def test_a_response_that_failed_without_a_reason_is_asked_for_again(ask, stream):
     assert ask({"failed": None}, {"text": "whole"}, stream=stream).text == "whole"
+
+
+REFUSED = {
+    "invalid_prompt": ErrorKind.REJECTED,
+    "empty_image_file": ErrorKind.REJECTED,
+    "Invalid schema for function 'look': None is not of type 'object'.": ErrorKind.REJECTED,
+    "image_parse_error": ErrorKind.REJECTED,
+    "failed_to_download_image": ErrorKind.REJECTED,
+    "unsupported_image_media_type": ErrorKind.REJECTED,
+}
+
+
+@both_ways
+@pytest.mark.parametrize(("said", "kind"), REFUSED.items())
+def test_a_response_that_failed_before_it_began_is_refused_and_not_asked_for_again(
+    ask, stream, said, kind
+):
+    failed = {"message": said} if " " in said else {"code": said, "message": "It was refused."}
+    error = ask(*[{"failed": failed}] * 4, stream=stream)
+    assert error.kind is kind
+    assert len(ask.server.calls) == 1
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_a_response_that_failed_behind_its_beginning_is_a_broken_answer(said):
+    failed = {"status": "failed", "error": {"code": "x", "message": said}, "output": [SAID]}
+    with pytest.raises(ModelError) as raised:
+        responses_wire.reply_of(failed)
+    assert raised.value.kind is ErrorKind.BROKEN_ANSWER
+
+
+def test_what_a_cancelled_response_had_said_is_no_whole_answer():
+    for output in ([], [SAID]):
+        with pytest.raises(ModelError) as raised:
+            responses_wire.reply_of({"status": "cancelled", "output": output})
+        assert raised.value.kind is ErrorKind.BROKEN_ANSWER
 
 
 @both_ways

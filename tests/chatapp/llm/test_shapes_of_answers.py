@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
-from chatapp.llm import openai_client
+from chatapp.llm import chat_wire, openai_client
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.answer_shapes import unwrapped
 from chatapp.llm.errors import ErrorKind, ModelError
@@ -79,6 +80,49 @@ def test_a_text_is_read_in_every_shape(ask, body):
     assert (reply.text, end_of(reply.finish_reason)) == ("seven hives", AnswerEnd.WHOLE)
 
 
+def written(*texts: str, form: str) -> list[dict[str, Any]]:
+    """Return pieces in the form of a whole answer: each with a `text`, or with a `message`."""
+    choices = [{"text": one} if form == "text" else {"message": {"content": one}} for one in texts]
+    return [{"choices": [{"index": 0} | choice]} for choice in choices]
+
+
+@pytest.mark.parametrize("form", ["text", "message"])
+@pytest.mark.parametrize("texts", [("1", "1", "5"), ("ha", "ha"), ("a", "ab"), ("\n", "\n", "b")])
+def test_pieces_in_the_form_of_a_whole_may_repeat_each_other(ask, form, texts):
+    reply = ask(events(*written(*texts, form=form), END))
+    assert reply.text == "".join(texts)
+
+
+def test_thoughts_in_the_form_of_a_whole_may_repeat_each_other(ask):
+    thoughts = [{"choices": [{"message": {"reasoning": one}}]} for one in ("1", "1", "5")]
+    reply = ask(events(*thoughts, *written("seven", form="message"), END))
+    assert (reply.reasoning, reply.text) == ("115", "seven")
+
+
+def test_the_whole_behind_its_pieces_is_said_once_and_what_follows_it_as_it_is(ask):
+    thought = piece({"reasoning": "I count."})
+    whole_one = whole(SEVEN | {"reasoning": "I count."}, None)
+    more = written("!", "!", form="message")
+    reply = ask(events(thought, piece(SEVEN), whole_one, whole_one, *more, END))
+    assert (reply.text, reply.reasoning) == ("seven hives!!", "I count.")
+
+
+def test_a_refusal_behind_its_pieces_is_said_once(ask):
+    said = {"refusal": "I will not."}
+    reply = ask(events(piece({"role": "assistant"}), piece(said), whole(said)))
+    assert reply.refusal == "I will not."
+
+
+def test_an_answer_of_many_pieces_in_the_form_of_a_whole_is_not_joined_for_each():
+    answer = chat_wire._Completion(lambda *_: None)
+    bodies = written("x" * 100, form="text") * 20_000
+    started = time.process_time()
+    for body in bodies:
+        answer.take(body)
+    assert time.process_time() - started < 5
+    assert len(answer.reply("stop").text or "") == 2_000_000
+
+
 def test_an_answer_is_taken_out_of_what_is_around_it_only_where_it_is_one():
     for body in (whole(SEVEN), {"data": "choices"}, {"error": {}, "data": {"text": "x"}}):
         assert unwrapped(body) is body
@@ -135,6 +179,45 @@ def test_a_call_is_read_in_every_shape(ask, body):
     function = call["function"]
     assert (call["id"], call["type"], function["name"]) == ("c", "function", "look")
     assert json.loads(function["arguments"]) == {"at": 1}
+
+
+USED = {"type": "tool_use", "id": "c", "name": "look", "input": {"at": 1}}
+SAID_TWICE = {
+    "whole": whole(
+        {"content": [USED], "tool_calls": [{"id": "c", "function": CALL}]}, "tool_calls"
+    ),
+    "without ids": whole(
+        {"content": [USED | {"id": None}], "tool_calls": [{"function": CALL}]}, "tool_calls"
+    ),
+    "in the form before tools": whole({"content": [USED], "function_call": CALL}, "tool_calls"),
+    "in one piece": events(
+        piece({"content": [USED], "tool_calls": [{"index": 0, "id": "c", "function": CALL}]}),
+        piece(finish="tool_calls"),
+    ),
+    "in two pieces": events(
+        piece({"tool_calls": [{"index": 0, "id": "c", "function": CALL}]}),
+        piece({"content": [USED]}),
+        piece(finish="tool_calls"),
+    ),
+    "in two pieces, the part first": events(
+        piece({"content": [USED]}),
+        piece({"tool_calls": [{"index": 0, "id": "c", "function": CALL}]}),
+        piece(finish="tool_calls"),
+    ),
+}
+
+
+@pytest.mark.parametrize("body", SAID_TWICE.values(), ids=SAID_TWICE)
+def test_a_call_that_is_a_part_of_the_content_as_well_is_one_call(ask, body):
+    (call,) = ask(body).tool_calls
+    assert call["function"]["name"] == "look"
+    assert json.loads(call["function"]["arguments"]) == {"at": 1}
+
+
+def test_calls_that_are_parts_of_the_content_are_all_read(ask):
+    parts = [USED, USED | {"id": "d", "input": {"at": 2}}]
+    calls = ask(whole({"content": parts}, "tool_use")).tool_calls
+    assert [one["id"] for one in calls] == ["c", "d"]
 
 
 HALF = {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"at": "th'}}
