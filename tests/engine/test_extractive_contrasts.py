@@ -8,7 +8,7 @@ import pytest
 
 from compaction.engine.extractive.contrasts import parts_taken_back
 from compaction.engine.extractive.corrections import (
-    _AS_WELL,
+    AS_WELL,
     SAYS_NOW,
     is_correction,
     subjects_of,
@@ -146,7 +146,7 @@ def test_no_run_of_signs_behind_a_mark_takes_long(run):
             is_correction(text)
             subjects_of(text, cued=True)
             list(secrets_by_mark(text, text.casefold()))
-            for value in (_TAKEN_BACK, _STRONG, _GONE, _POINTING, SAYS_NOW, _AS_WELL):
+            for value in (_TAKEN_BACK, _STRONG, _GONE, _POINTING, SAYS_NOW, AS_WELL):
                 value.search(text)
             took.append(process_time() - start)
         if min(took) > QUICK_SECONDS:
