@@ -19,6 +19,9 @@ def texts(*said: str) -> list[str]:
     ("first", "second"),
     [
         ("PR 231 is merged.", "PR 245 is now merged."),
+        ("任务31已完成。", "现在任务32已完成。"),
+        ("母は大阪に住んでいます。", "父は大阪ではなく京都に住んでいます。"),
+        ("앱은 Onyx로 작동합니다.", "웹은 Onyx가 아니라 Amber로 작동합니다."),
         ("Test case TC-17 passes.", "TC-18 now passes."),
         ("User 4711 has access.", "User 4712 now has access too."),
         ("User 4711 has access.", "User 4712 now has access."),

@@ -184,8 +184,10 @@ def _corrected(statement: Stated, past: _Past) -> Stated:
 
 def _renew(new: Stated, past: _Past) -> None:
     """Have a statement of what holds now take the place of the one that said what held before."""
-    for index in sorted(past.alike(new.words), reverse=True):
-        old = past.statements[index]
+    words, statements = new.words, past.statements
+    nearest = sorted(past.alike(words), key=lambda n: (len(words & statements[n].words), n))
+    for index in nearest[-REMEMBERED:][::-1]:
+        old = statements[index]
         is_older = old.unit.position < new.unit.position and old.unit.speaker in past.people
         value = renewed(old.unit.text, new.unit.text) if is_older else None
         if value is not None:

@@ -14,7 +14,12 @@ from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import Denied
 from compaction.engine.extractive.corrections import CUE_WORDS
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
-from compaction.engine.extractive.subjects import are_alike, is_subject, subject_words
+from compaction.engine.extractive.subjects import (
+    are_alike,
+    have_other_topics,
+    is_subject,
+    subject_words,
+)
 from compaction.engine.extractive.terms import pairs_of, words_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity, find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
@@ -133,6 +138,8 @@ def denied_value(
     named = [one for one in outside if one.key not in old.unit.entities]
     if not value or (part.rest >= 0 and not _is_parallel(text, part, place, named)):
         return "", ""
+    if have_other_topics(old.unit.text, text):
+        return "", ""
     denied = {*words_of(value), *pairs_of(value)}
     rest = f"{text[: part.start]} {text[part.end :]}"
     older, newer = old.words - denied, new.words - denied
@@ -172,6 +179,8 @@ def _holding(named: Sequence[Entity], part: Denied) -> Entity | None:
 
 def _is_about_same(old: Stated, older: Set[str], new: Stated, newer: Set[str]) -> bool:
     """Whether a denial is about the subject of an older statement, or points at it."""
+    if have_other_topics(old.unit.text, new.unit.text):
+        return False
     about, denies = subject_words(older, old.unit.text), subject_words(newer, new.unit.text)
     if denies:
         return bool(about) and are_alike(about, denies)

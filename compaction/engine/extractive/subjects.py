@@ -73,14 +73,17 @@ _END = ".!? "
 _WIDE = lazy_pattern(rf"[{HAN}{KANA}{HANGUL}]")
 _KOREAN_VERB = lazy_pattern(rf"[{HANGUL}]+(?:다|요)(?=[.!,\s]|$)")
 _TOPIC = lazy_pattern(r"\s?(?:은|는|이(?!다|에요)|가|は|が|も|도)")
+_TOPIC_OF = lazy_pattern(
+    r"^(?:([^はがもをのにで、\s]{1,12})[はがも]|(\S{1,12}?)(?:은|는|이|가) (?!아니|아닙))"
+)
 _WIDE_END = lazy_pattern(
-    rf"\s?(?:[{HAN}]{{0,2}}了?|[{KANA}{HAN}]{{0,12}}|[{HANGUL} ]{{0,12}})[。.!！]?$"
+    rf"\s?(?:[{HAN}]?了?|[{KANA}][{KANA}{HAN}]{{0,11}}|[{HANGUL} ]{{0,12}})[。.!！]?$"
 )
 _OPENS = lazy_pattern(
     r"^(?:(?:as of|from|starting|effective) (?:today|now|this week|tomorrow)(?: on)?|"
     r"(?:ab|seit) (?:heute|jetzt|sofort)|[àa] partir de \S+|"
-    r"da (?:oggi|ora)(?: in poi)?|"
-    r"now|nowadays|ahora|ora|nu|agora|теперь|сейчас|الآن|现在|如今|目前|今は|現在は|이제|지금은)[,:、，]?\s*",
+    r"(?:da (?:oggi|ora)(?: in poi)?|now|nowadays|ahora|ora|nu|agora|теперь|сейчас|الآن)\b|"
+    r"现在|如今|目前|今は|現在は|이제|지금은)[,:、，]?\s*",
     re.I,
 )
 _PREPOSITIONS = word_set(
@@ -132,6 +135,14 @@ def _is_same(one: str, other: str) -> bool:
         and one[:stem] == other[:stem]
         and one.isalpha()
     )
+
+
+def have_other_topics(old: str, new: str) -> bool:
+    """Whether both statements mark what they are about, in Japanese or Korean, and it differs."""
+    if old.isascii() or new.isascii():
+        return False
+    one, other = _TOPIC_OF.match(old), _TOPIC_OF.match(new)
+    return one is not None and other is not None and one.groups() != other.groups()
 
 
 def renewed(old: str, new: str) -> Entity | None:
