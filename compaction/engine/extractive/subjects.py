@@ -71,7 +71,7 @@ _ARTICLES = word_set("the a an der die das den dem le la les el los il lo i o os
 _TOKEN = lazy_pattern(rf"[{HAN}]|[{KANA}]|[{HANGUL}]|[^\W{HAN}{KANA}{HANGUL}]+")
 _END = ".!? "
 _WIDE = lazy_pattern(rf"[{HAN}{KANA}{HANGUL}]")
-_KOREAN_VERB = lazy_pattern(rf"[{HANGUL}]+(?:다|요)(?=[.!,\s]|$)")
+_KOREAN_VERB = lazy_pattern(rf"(?<![{HANGUL}])[{HANGUL}]{{1,12}}+(?<=[다요])(?=[.!,\s]|$)")
 _TOPIC = lazy_pattern(r"\s?(?:은|는|이(?!다|에요)|가|は|が|も|도)")
 _TOPIC_OF = lazy_pattern(
     r"^(?:([^はがもをのにで、\s]{1,12})[はがも]|(\S{1,12}?)(?:은|는|이|가) (?!아니|아닙))"
