@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
+from compaction.engine.extractive.contrasts import parts_taken_back
+from compaction.engine.extractive.corrections import (
+    AS_WELL,
+    SAYS_NOW,
+    is_correction,
+    subjects_of,
+)
+from compaction.engine.extractive.replacing import _GONE, _POINTING, _STRONG, _TAKEN_BACK
+from compaction.engine.fidelity.secret_marks import secrets_by_mark
 from tests.engine.extractive_support import talk, units_in
 
 DENIED = [
@@ -101,3 +112,50 @@ def test_a_contrast_about_something_else_replaces_nothing(first, second):
     found = units_in(*talk(first, "assistant: Noted.", second))
     assert first in [unit.text for unit in found]
     assert not any(unit.note for unit in found)
+
+
+# What a pattern begins with: only behind it is a run of signs looked at.
+BEGUN = (
+    "", "not ", "isn't ", "nicht ", "kein ", "n'est pas ", "no ", "non ", "не ", "no longer ",
+    "ya no ", "nicht mehr ", "used to ", "(was ", "(früher ", "it is not true that ", "replaces ",
+    "off ", "away from ", "we had ", "it's not ", "x, not ", "x and not ", "instead of ", "statt ",
+    "au lieu de ", "вместо ", "I said ", "forget ", "vergiss ", "swapped ", "ersetzt ",
+    "we moved from ", "umgezogen von ", "переехал с ", "不是", "，不是", "不再用", "把",
+    "以前", "以前は",     "예전에는 ", "لم تعد ", "从", "ليس ", "بدلا من ", "انتقل من ", "x、",
+    "고 ", "sorry, ", "replace ",
+    "we changed ", "take ", "mich ", "me ", "ne ", "from ", "moved a b c d from ", "xxxQ~",
+    "discord.com/api/webhooks/", "sig=", "sshpass -p ", "mysqldump ", "WIFI:", "WIFI:P:",
+    "cookie: ", "cookie: a=", "MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0.",
+)  # fmt: skip
+RUNS = (
+    ".", ":", ",", "1.", "1:", "1,", "a,", "a.", "a:", "1.a", "10.0.", "1.3.6.1.4.", "...1", ".,:",
+    "a ", "1 ", ", ", ". ", "not ", "\\", ";", "从", "。", "is ", "b-",
+)  # fmt: skip
+QUICK_SECONDS = 0.02
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_no_run_of_signs_behind_a_mark_takes_long(run):
+    slow = []
+    for begun in BEGUN:
+        text = begun + (run * 200)[:200] + " x\0"
+        took = []
+        while not took or (took[-1] > QUICK_SECONDS and len(took) < 3):
+            start = process_time()
+            list(parts_taken_back(text))
+            is_correction(text)
+            subjects_of(text, cued=True)
+            list(secrets_by_mark(text, text.casefold()))
+            for value in (_TAKEN_BACK, _STRONG, _GONE, _POINTING, SAYS_NOW, AS_WELL):
+                value.search(text)
+            took.append(process_time() - start)
+        if min(took) > QUICK_SECONDS:
+            slow.append((begun, min(took)))
+    assert not slow
+
+
+def test_a_version_or_an_address_that_is_denied_is_replaced():
+    (*_, last) = units_in(
+        *talk("The mill listens on 10.0.0.7.", "The mill listens not on 10.0.0.7 but on 10.0.0.9.")
+    )
+    assert last.note == "replaces 10.0.0.7"

@@ -31,6 +31,7 @@ from compaction.engine.extractive.replacing import (
     points,
 )
 from compaction.engine.extractive.sentences import shorten
+from compaction.engine.extractive.subjects import are_alike, renewed, subject_words
 from compaction.engine.extractive.terms import pairs_of, words_of
 from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
@@ -137,11 +138,16 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
             past.add(Stated(unit, frozenset(), []))
             continue
         by_person = unit.speaker in past.people and not unit.note
-        cued = by_person and (is_correction(unit.text) or renews(unit))
+        is_cued = by_person and is_correction(unit.text)
+        is_renewing = by_person and not is_cued and renews(unit)
+        cued = is_cued or is_renewing
         words = subjects_of(unit.text, cued=cued)
         statement = Stated(unit, words, [])
         if by_person:
             if _contrasted(statement, past):
+                corrects = None
+            elif is_renewing and corrects != unit.position:
+                _renew(statement, past)
                 corrects = None
             elif cued or corrects == unit.position:
                 statement = _corrected(statement, past)
@@ -174,6 +180,21 @@ def _corrected(statement: Stated, past: _Past) -> Stated:
             note += f" in: {_clean(old.unit.text)}"
     statement.unit = statement.unit._replace(kind=UnitKind.CHANGE, note=note)
     return statement
+
+
+def _renew(new: Stated, past: _Past) -> None:
+    """Have a statement of what holds now take the place of the one that said what held before."""
+    words, statements = new.words, past.statements
+    nearest = sorted(past.alike(words), key=lambda n: (len(words & statements[n].words), n))
+    for index in nearest[-REMEMBERED:][::-1]:
+        old = statements[index]
+        is_older = old.unit.position < new.unit.position and old.unit.speaker in past.people
+        value = renewed(old.unit.text, new.unit.text) if is_older else None
+        if value is not None:
+            _forget(old, value.text, value.key, past)
+            note = f"replaces {_clean(value.text)}"
+            new.unit = new.unit._replace(kind=UnitKind.CHANGE, note=note)
+            return
 
 
 def _contrasted(new: Stated, past: _Past) -> bool:
@@ -288,10 +309,19 @@ def _forget(old: Stated, value: str, key: str, past: _Past) -> None:
         return
     mentions = past.by_entity.get(key, [])
     is_topic = len(mentions) > TOPIC_MENTIONS
+    subject = _subject(old, key)
     for index in mentions:
         other = past.statements[index]
-        if not is_topic or (other.words & old.words):
+        about = _subject(other, key)
+        # "Then NATS it is" has no subject of its own, and is about what was said before.
+        is_same = are_alike(subject, about) if about else other.unit.position > old.unit.position
+        if is_same and (not is_topic or (other.words & old.words)):
             other.gone = True
+
+
+def _subject(one: Stated, value: str) -> frozenset[str]:
+    """Return what a statement is about beside its value."""
+    return subject_words(one.words - set(words_of(value)), one.unit.text)
 
 
 def _frame_and_value(unit: Unit) -> tuple[str, str]:

@@ -29,8 +29,12 @@ BUT = "but"
 
 
 def _part(name: str) -> str:
-    """Return the pattern of a part; full stops inside versions and names belong to it."""
-    return rf"(?P<{name}>(?:[^,.;:!?。！？，、\n]|(?<=\d)\.|[.:,](?=\S)){{1,{MOST_CHARACTERS}}}?)"
+    """Return the pattern of a part; full stops inside versions and names belong to it.
+
+    No two branches can take the same character: else a run of them is tried in all ways.
+    """
+    part = r"[^,.;:!?。！？，、\n]|[.:,](?=\S)|(?<=\d)\.(?!\S)"
+    return rf"(?P<{name}>(?:{part}){{1,{MOST_CHARACTERS}}}?)"
 
 
 _MARKS = word_set(

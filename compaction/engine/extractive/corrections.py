@@ -69,7 +69,7 @@ _CORRECTION = cue(
     r"|改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
     r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
     r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
-    r"|\b(?:вместо|больше не|теперь)\b"
+    r"|\b(?:вместо|больше не)\b"
     r"|بدلا من|عفوا",
 )
 _REMOVAL = cue(
@@ -84,7 +84,13 @@ _REMOVAL = cue(
     r"(?!that\b|it\b)[^,:;]{2,40}$",
     wide=r"(?:从|把).{1,20}(?:去掉|删掉|划掉|拿掉)",
 )
-_AS_WELL = lazy_pattern(r"\b(?:also|too|as well|another|additionally|besides|more)\b|[也还]", re.I)
+AS_WELL = lazy_pattern(
+    r"\b(?:also|too|as well|another|additionally|besides|more|auch|ebenfalls|außerdem|aussi|"
+    r"également|también|además|anche|inoltre|também|além|ook|eveneens|тоже|также|ещё)\b"
+    r"|[也还還]|أيضا|もまた|도 ",
+    re.I,
+)
+"""What says that a thing holds beside another one."""
 SAYS_NOW = lazy_pattern(
     r"(?!^)\b(?:now|nowadays|these days|jetzt|inzwischen|mittlerweile|nun|ahora|désormais|"
     r"maintenant|dorénavant|adesso|ormai|agora|nu|inmiddels|теперь|сейчас)\b"
@@ -103,7 +109,7 @@ def is_correction(text: str) -> bool:
     words = words_in(text)
     if is_question(text):
         return False
-    corrects = _CORRECTION.is_in(text, words) and not _AS_WELL.search(text)
+    corrects = _CORRECTION.is_in(text, words) and not AS_WELL.search(text)
     return corrects or _REMOVAL.is_in(text, words)
 
 
@@ -132,5 +138,7 @@ def subjects_of(text: str, *, cued: bool) -> frozenset[str]:
 
 
 def _only_names(cue: re.Match[str]) -> str:
-    """Return what a cue names besides: "ne tourne plus", "not Redis but Memcached"."""
+    """Return what a cue names besides: "ne tourne plus", "we moved the fee from"."""
+    if cue[0].endswith((" from", " to", " with", " by")):
+        return cue[0]
     return f" {' '.join(one.text for one in find_entities(cue[0]))} "

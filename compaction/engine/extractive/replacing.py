@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import Denied
+from compaction.engine.extractive.corrections import CUE_WORDS
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
+from compaction.engine.extractive.subjects import (
+    are_alike,
+    have_other_topics,
+    is_subject,
+    subject_words,
+)
 from compaction.engine.extractive.terms import pairs_of, words_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity, find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
@@ -81,6 +88,8 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
         before = new.unit.text[max(0, one.start - MOST_BEFORE_TAKEN_BACK) : one.start]
         if one.key in known and (_TAKEN_BACK.search(before) or _GONE.match(new.unit.text, one.end)):
             taken = [other for other in new.entities if other.key in known]
+            if not _takes_back(old, new, one):
+                return "", ""
             return _with_neighbours(one, taken, new.unit.text), one.key
     keys = {one.key for one in new.entities}
     kinds = {one.kind for one in new.entities if one.key not in known}
@@ -100,6 +109,7 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
         value = _with_neighbours(meant, others, old.unit.text)
         # Another train to another town at another time is another train.
         is_other = any(one.kind != meant.kind and one.text not in value for one in alike)
+        is_other = is_other or is_subject(meant, old.unit.text)
         is_meant = points(new) or (not is_other and _has_subject_of(old, new, value))
         return (value, meant.key) if is_meant else ("", "")
     if others or not _STRONG.search(new.unit.text):
@@ -128,22 +138,54 @@ def denied_value(
     named = [one for one in outside if one.key not in old.unit.entities]
     if not value or (part.rest >= 0 and not _is_parallel(text, part, place, named)):
         return "", ""
+    if have_other_topics(old.unit.text, text):
+        return "", ""
     denied = {*words_of(value), *pairs_of(value)}
     rest = f"{text[: part.start]} {text[part.end :]}"
     older, newer = old.words - denied, new.words - denied
-    newer = newer - {word for one in named for word in words_of(one.text)}
-    shared = len(older & newer)
     if key:
+        instead = _holding(named, part)
+        newer = newer - {*words_of(instead.text), *pairs_of(instead.text)} if instead else newer
+        named = [instead] if instead else []
         is_meant = _alike(known[-1].kind, {one.kind for one in named}) or (
             not named and known[-1].kind in _CODES and bool(_CAPITAL.search(rest))
         )
-        is_meant = is_meant and (shared > 0 or not newer)
+        is_meant = is_meant and _is_about_same(old, older, new, newer)
     else:
+        newer = newer - {word for one in named for word in words_of(one.text)}
+        shared = len(older & newer)
         holds = {*words_of(rest), *pairs_of(rest)}
         says_another = denied.isdisjoint(holds) and bool(holds - old.words)
         fewest = min(len(older), len(newer)) or text[0] != old.unit.text[0]
         is_meant = says_another and fewest < max(1, 2 * shared)
     return (value, key) if is_meant else ("", "")
+
+
+def _takes_back(old: Stated, new: Stated, value: Entity) -> bool:
+    """Whether a value that a statement gives up is the one of this older statement."""
+    taken = {*words_of(value.text), *pairs_of(value.text)}
+    others = (one for one in new.entities if one.key not in old.unit.entities)
+    holds = {word for one in others for word in (*words_of(one.text), *pairs_of(one.text))}
+    # With the words of the cue: "we moved the fee from" says what it is about.
+    words = {*words_of(new.unit.text), *pairs_of(new.unit.text)} - CUE_WORDS
+    return _is_about_same(old, old.words - taken, new, words - taken - holds)
+
+
+def _holding(named: Sequence[Entity], part: Denied) -> Entity | None:
+    """Return which of the things that a part does not name holds in its place: the nearest."""
+    behind = [one for one in named if one.start >= part.end]
+    return behind[0] if behind else named[-1] if named else None
+
+
+def _is_about_same(old: Stated, older: Set[str], new: Stated, newer: Set[str]) -> bool:
+    """Whether a denial is about the subject of an older statement, or points at it."""
+    if have_other_topics(old.unit.text, new.unit.text):
+        return False
+    about, denies = subject_words(older, old.unit.text), subject_words(newer, new.unit.text)
+    if denies:
+        return bool(about) and are_alike(about, denies)
+    # "Not Onyx but Amber" is about what was said; "I do not live in Oslo" about nobody else.
+    return not about or not newer
 
 
 def _within(old: Stated, held: Set[str], text: str, part: Denied) -> list[Entity]:
