@@ -56,7 +56,8 @@ class CompactionSettings(SettingsGroup):
     )
     inline_calls: int = setting(
         8,
-        "Model calls of such a compaction; what takes more is finished in the background.",
+        "Model calls of such a compaction, and batches of a backlog before one request; what "
+        "takes more is finished in the background.",
         unit="calls",
         minimum=1,
     )
