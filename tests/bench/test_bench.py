@@ -40,7 +40,9 @@ def test_every_theme_measures_something(theme):
 
     assert rows
     assert all(row.name and row.unit for row in rows)
-    assert [row for row in rows if row.value <= 0 and row.unit not in MAY_BE_NOTHING] == []
+    missing = [row for row in rows if row.value <= 0 and row.unit not in MAY_BE_NOTHING]
+    # On PostgreSQL a few turns may find room in pages that other tests have emptied.
+    assert [row for row in missing if row.name != "stored turn, on disk"] == []
 
 
 def test_every_named_theme_is_a_module_and_every_module_of_rows_is_named():
