@@ -132,12 +132,8 @@ def _work_on(
     left: _Left | None = None
     try:
         with working(lease, run):
-            work = Work(
-                run=run,
-                lease=lease,
-                deadline=time.monotonic() + seconds,
-                bound=_bound_of(run),
-            )
+            deadline = time.monotonic() + seconds
+            work = Work(run=run, lease=lease, deadline=deadline, bound=_bound_of(run))
             snapshot = do_work(work, read)
         left = _or_later(partial(_leave, work, snapshot))
     except BaseException:
