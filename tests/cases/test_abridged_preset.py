@@ -14,6 +14,7 @@ from compaction.models import CompactionProfile, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import assign_profile
 from tests.cases.support import (
+    CASES,
     CHARS4,
     PREFIX,
     add,
@@ -90,13 +91,6 @@ def test_b34_what_round_one_kept_is_summarised_in_round_two(cases, play, owner):
 
 
 # --- all of them ----------------------------------------------------------------------------------
-
-# What each is about besides its conversation (servers, pages, owners) has tests of its own.
-CASES = (
-    "B01", "B03", "B07", "B08", "B11", "B12", "B13", "B15", "B17", "B19", "B20", "B21", "B23",
-    "B24", "B27", "B29", "B31", "B32", "B33", "B34", "B36", "B38", "B39", "B40", "B42", "B44",
-    "B45", "B46", "B48", "B50", "B52", "B53", "B55",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize("case_id", CASES)

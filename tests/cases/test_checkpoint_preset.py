@@ -12,6 +12,7 @@ from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.scheduling import check_branch
 from tests.cases.support import (
+    CASES,
     CHARS4,
     PREFIX,
     Case,
@@ -74,15 +75,7 @@ def test_b13_a_stale_usage_report_does_not_fire_the_trigger_again(cases, play, o
     check(case, server, session)
 
 
-# Cases whose story is a conversation: others are about files, servers, pages and owners.
-CONVERSATIONS = (
-    "B01", "B03", "B07", "B08", "B11", "B12", "B13", "B15", "B17", "B19", "B20", "B21", "B23",
-    "B24", "B27", "B29", "B31", "B32", "B33", "B34", "B36", "B38", "B39", "B40", "B42", "B44",
-    "B45", "B46", "B48", "B50", "B52", "B53", "B55",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("case_id", CONVERSATIONS)
+@pytest.mark.parametrize("case_id", CASES)
 def test_a_case_ends_with_a_request_that_is_taken_or_with_a_sentence(cases, play, owner, case_id):
     case = cases(case_id)
     ends_well(case, *played(case, play, owner))
