@@ -17,6 +17,7 @@ from django.db import connection, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import TransactionTestCase
+from hypothesis import settings as hypothesis_settings
 from rest_framework.test import APIClient
 
 # As in a web process: addresses and pages are loaded before anything else looks at them.
@@ -38,6 +39,9 @@ TABLES_OF_THE_CODE = {"auth_permission", "django_content_type", "django_migratio
 MOST_PROCESS_MB = 900
 PROCESS_MB = "process_mb"
 PROCESS_SIZES = pytest.StashKey[list[int]]()
+# An example has no time limit: other processes may have the cores meanwhile.
+hypothesis_settings.register_profile("patient", hypothesis_settings(), deadline=None)
+hypothesis_settings.load_profile("patient")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:

@@ -246,7 +246,7 @@ def test_a_line_of_five_thousand_is_one_branch(owner, written):
 
 def test_forks_below_each_other_become_a_branch_each(owner):
     """Each message of a line has a second answer beside it."""
-    tree = long_line(200)
+    tree = long_line(80)
     for one in [*tree]:
         beside = Said(key=f"x{one.key}", parent=one.key, text=f"beside {one.key}", role="assistant")
         one.children.insert(0, beside.key)
@@ -256,7 +256,7 @@ def test_forks_below_each_other_become_a_branch_each(owner):
 
     session = Session.objects.get()
     assert lines(session) == lines_of(tree)
-    assert Branch.objects.count() == 200
+    assert Branch.objects.count() == 80
     check_all_sums(session)
 
 

@@ -180,9 +180,23 @@ def test_sums_are_right_and_contexts_are_the_paths_after_any_life(queued, seed, 
 
 
 @each_life
-@few
-def test_the_outline_is_that_of_a_naive_walk(queued, seed, moves):
+@settings(few, max_examples=12)
+def test_the_outline_and_its_pages_are_those_of_a_naive_walk(queued, seed, moves):
     session = lived(seed, moves)
+    check_outline(session)
+    whole = outline_of(session)
+    for branch in whole.branches.values():
+        expected = [told(node) for node in whole.nodes if node.branch_id == branch.id]
+        for size in (1, 2, 200):
+            assert list(map(told, pages_of(session, branch.id, size))) == expected
+    mark_at_random(session, random.Random(seed))
+    expected = list(map(told_whole, outline_of(session).nodes))
+    for size in (1, 4, 200):
+        assert list(map(told_whole, pages_of(session, None, size))) == expected
+
+
+def check_outline(session: Session) -> None:
+    """The outline of a session is what walking all its rows gives."""
     outline = outline_of(session)
     paths = {
         branch.pk: [row for row in naive_rows(branch) if row.kind == "message"]
@@ -216,27 +230,6 @@ def pages_of(session: Session, branch: Any, size: int) -> list[OutlineNode]:
     there, again = ([node for page in found for node in page.nodes] for found in (pages, back))
     assert list(map(told, again)) == list(map(told, there))
     return there
-
-
-@each_life
-@few
-def test_the_pages_of_a_branch_are_its_nodes_of_the_whole_outline(queued, seed, moves):
-    session = lived(seed, moves)
-    whole = outline_of(session)
-    for branch in whole.branches.values():
-        expected = [node for node in whole.nodes if node.branch_id == branch.id]
-        for size in (1, 2, 200):
-            assert list(map(told, pages_of(session, branch.id, size))) == list(map(told, expected))
-
-
-@each_life
-@few
-def test_the_pages_of_a_session_are_the_whole_outline(queued, seed, moves):
-    session = lived(seed, moves)
-    mark_at_random(session, random.Random(seed))
-    whole = list(map(told_whole, outline_of(session).nodes))
-    for size in (1, 4, 200):
-        assert list(map(told_whole, pages_of(session, None, size))) == whole
 
 
 def mark_at_random(session: Session, chance: random.Random) -> None:

@@ -129,5 +129,5 @@ OPTIONS = ("mysql -a b ", "mysql" + " -a b" * 9, "sshpass -p a", "WIFI:S:a;", "e
 @pytest.mark.parametrize(
     "piece", ["q~", ".atlasv1.", "mysql -p", "cookie: a=", "WIFI:", "MMM.", *OPTIONS]
 )
-def test_a_megabyte_of_marks_comes_to_an_end(piece):
-    assert len(redact(piece * (1_000_000 // len(piece))).text) > 900_000
+def test_a_long_text_of_marks_comes_to_an_end(piece):
+    assert len(redact(piece * (300_000 // len(piece))).text) > 270_000

@@ -47,7 +47,7 @@ def facts(draw: st.DrawFn) -> PlanFacts:
     )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(conversations(max_size=30), profiles(), facts())
 def test_every_tail_gives_the_plan_of_the_whole_list_or_asks_for_more(items, profile, facts):
     strategy = STRATEGIES.get(profile.strategy)
@@ -63,7 +63,7 @@ def test_every_tail_gives_the_plan_of_the_whole_list_or_asks_for_more(items, pro
         assert earlier + len(plan.summarise) == len(whole.summarise)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(conversations(max_size=30), st.integers(1, 12))
 def test_every_beginning_gives_the_batch_of_the_whole_list_or_asks_for_more(items, size):
     whole = first_batch(items, size)
