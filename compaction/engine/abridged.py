@@ -95,8 +95,11 @@ def entry_from_json(value: object) -> Entry | None:
     return Entry(state=value["state"], **texts, **tuples, **numbers)
 
 
+_TEXT = {str}
+
+
 def _are_texts(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    return isinstance(value, (list, tuple)) and set(map(type, value)) <= _TEXT
 
 
 def _is_number(value: object) -> bool:
@@ -223,7 +226,8 @@ def _weighed(entries: Sequence[Entry]) -> list[Entry]:
     found = []
     for entry, named, again in zip(entries, names, importance.named_again(names), strict=True):
         score, why = importance.weighed(entry.why, again)
-        found.append(replace(entry, score=score, why=why, names=named))
+        is_known = (entry.score, entry.why, entry.names) == (score, why, named)
+        found.append(entry if is_known else replace(entry, score=score, why=why, names=named))
     return found
 
 
@@ -299,15 +303,25 @@ def _chosen(
         # With the shortest entry there is no room for any other: nothing more is made into text.
         if left <= len(_user_block("")):
             break
-        if index not in texts:
+        if index not in texts and _least_size(entries[index], profile) < left:
             texts[index] = entry_text(entries[index], profile)
-        text = texts[index]
-        if len(text) + 1 <= left:
+        text = texts.get(index)
+        if text is not None and len(text) < left:
             shown[index] = text
             left -= len(text) + 1
         elif not profile.importance:
             break
     return [(entries[index], shown[index]) for index in sorted(shown)]
+
+
+def _least_size(entry: Entry, profile: Profile) -> int:
+    """Return how many characters an entry has at least as text: most are too long for what is left.
+
+    What is done to its words makes them longer, or cuts them at the limit.
+    """
+    user = min(len(entry.user), max(0, profile.abridged_user_message_chars_limit))
+    response = min(len(entry.response), max(0, profile.abridged_agent_response_chars_limit))
+    return user + response + len(_user_block(""))
 
 
 def entry_text(entry: Entry, profile: Profile) -> str:

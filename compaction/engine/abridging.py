@@ -24,11 +24,11 @@ def with_history(
     texts: dict[int, str] | None = None,
 ) -> Outcome:
     """Return the outcome with what is sent of the entries, and with those that are stored."""
-    stored = stored_entries(entries, profile, texts)
+    texts = {} if texts is None else texts
     return replace(
         outcome,
         abridged=abridged_text(entries, profile, texts),
-        abridged_entries=tuple(one.as_json() for one in stored),
+        abridged_entries=tuple(stored_entries(entries, profile, texts)),
     )
 
 
@@ -57,19 +57,22 @@ def with_small_history(
 
 def stored_entries(
     entries: Sequence[Entry], profile: Profile, texts: dict[int, str] | None = None
-) -> list[Entry]:
-    """Return the entries that are kept for the next summary, in order of time.
+) -> list[dict[str, Any]]:
+    """Return the entries that are kept for the next summary as JSON, in order of time.
 
     Those are all; of very many, the ones that are sent and as many of the newest as have room.
     """
     wanted = {id(one) for one in kept_entries(entries, profile, texts)}
-    left = MOST_STORED_CHARS
+    left, stored = MOST_STORED_CHARS, list[dict[str, Any]]()
     for entry in reversed(entries):
-        size = len(json.dumps(entry.as_json(), ensure_ascii=False))
+        found = entry.as_json()
+        size = len(json.dumps(found, ensure_ascii=False))
         if size <= left:
-            wanted.add(id(entry))
             left -= size
-    return [one for one in entries if id(one) in wanted]
+        elif id(entry) not in wanted:
+            continue
+        stored.append(found)
+    return stored[::-1]
 
 
 def read_entries(stored: Iterable[Any]) -> list[Entry]:

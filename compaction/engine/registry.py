@@ -10,7 +10,7 @@ is refused, a trigger is left out, and compaction.E008 says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
@@ -39,11 +39,13 @@ class Registry(Generic[Entry]):
         self._fault_of = fault_of
         self._added: dict[str, str] = {}
         self._loaded: dict[str, Entry | UnknownNameError] = {}
+        self._usable: list[Entry] | None = None
 
     def use_plugins(self, paths: Mapping[str, str]) -> None:
         """Put these names beside the built-in ones, in place of what was added before."""
         self._added = dict(paths)
         self._loaded.clear()
+        self._usable = None
         self.version += 1
 
     def get(self, name: str) -> Entry:
@@ -77,9 +79,11 @@ class Registry(Generic[Entry]):
         """Whether a setting added names."""
         return bool(self._added)
 
-    def all(self) -> list[Entry]:
+    def all(self) -> Sequence[Entry]:
         """Return everything that can be used, the built-in ones first."""
-        return [self.get(name) for name in self if not self.problem_with(name)]
+        if self._usable is None:
+            self._usable = [self.get(name) for name in self if not self.problem_with(name)]
+        return self._usable
 
     def _load(self, name: str) -> Entry | UnknownNameError:
         path = self._paths().get(name)

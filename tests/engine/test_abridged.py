@@ -486,6 +486,21 @@ def test_importance_leaves_no_room_unused_that_a_smaller_entry_could_have():
     assert [one.position for one in kept_entries(entries, profile)] == [0, 2]
 
 
+@pytest.mark.parametrize("importance", [False, True])
+def test_an_entry_that_cannot_fit_is_not_made_into_text(importance, monkeypatch):
+    made = []
+
+    def noted(entry, profile):
+        made.append(entry.position)
+        return entry_text(entry, profile)
+
+    monkeypatch.setattr("compaction.engine.abridged.entry_text", noted)
+    profile = changed(abridged_total_chars_limit=350, importance=importance)
+    kept = kept_entries(exchanges(*[100] * 50), profile)
+    assert {one.position for one in kept} == set(made)
+    assert len(made) < 5
+
+
 # --- what is stored -------------------------------------------------------------------------------
 
 

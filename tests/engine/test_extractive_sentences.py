@@ -12,6 +12,7 @@ from compaction.engine.extractive.sentences import (
     encodable,
     fold,
     is_json,
+    remembered,
     sentence_spans,
     shorten,
     split_sentences,
@@ -146,3 +147,19 @@ def test_an_abbreviation_does_not_cut_a_value_from_its_subject(text):
 )
 def test_a_word_that_is_also_an_abbreviation_ends_a_sentence(text, first):
     assert next(iter(split_sentences(text))) == first
+
+
+def test_what_is_found_in_short_texts_is_remembered_and_long_ones_are_not_kept():
+    looked_at = []
+
+    @remembered(longest=5, most=2)
+    def length(text, *, more=0):
+        looked_at.append(text)
+        return len(text) + more
+
+    assert [length("short"), length("short"), length("short", more=1)] == [5, 5, 6]
+    assert [length("longer"), length("longer")] == [6, 6]
+    assert looked_at == ["short", "short", "longer", "longer"]
+    for text in ("a", "b", "short"):
+        length(text)
+    assert looked_at[4:] == ["a", "b", "short"]

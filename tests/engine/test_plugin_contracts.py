@@ -195,3 +195,12 @@ def test_plug_ins_take_the_place_of_those_before_and_of_built_in_ones():
     toys.use_plugins({})
     assert list(toys) == ["good"]
     assert not toys.has_plugins
+
+
+def test_what_can_be_used_is_told_anew_after_plug_ins_have_changed():
+    toys = registry(good=f"{__name__}.Good")
+    assert len(toys.all()) == 1
+    toys.use_plugins({"more": f"{__name__}.Good"})
+    assert len(toys.all()) == 2
+    toys.use_plugins({})
+    assert len(toys.all()) == 1

@@ -30,9 +30,9 @@ from compaction.engine.extractive.replacing import (
     old_value,
     points,
 )
-from compaction.engine.extractive.sentences import shorten
+from compaction.engine.extractive.sentences import remembered, shorten
 from compaction.engine.extractive.subjects import are_alike, renewed, subject_words
-from compaction.engine.extractive.terms import pairs_of, words_of
+from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
 
@@ -105,24 +105,35 @@ class _Past:
 
     people: frozenset[str]
     statements: list[Stated] = field(default_factory=list)
-    by_word: dict[str, deque[int]] = field(default_factory=dict)
-    by_entity: dict[str, list[int]] = field(default_factory=dict)
     by_frame: dict[str, int] = field(default_factory=dict)
+    _by_word: dict[str, deque[int]] = field(default_factory=dict)
+    _by_entity: dict[str, list[int]] = field(default_factory=dict)
+    _indexed: int = 0
 
-    def add(self, statement: Stated) -> None:
-        index = len(self.statements)
-        self.statements.append(statement)
-        for word in statement.words:
-            self.by_word.setdefault(word, deque(maxlen=REMEMBERED)).append(index)
-        for key in statement.unit.entities:
-            self.by_entity.setdefault(key, []).append(index)
+    def naming(self, key: str) -> Sequence[int]:
+        """Return which statements name a thing."""
+        self._index()
+        return self._by_entity.get(key, ())
+
+    def _index(self) -> None:
+        """Note what the statements say that have come since: few conversations correct any."""
+        for index in range(self._indexed, len(self.statements)):
+            statement = self.statements[index]
+            for word in statement.words:
+                if word not in self._by_word:
+                    self._by_word[word] = deque(maxlen=REMEMBERED)
+                self._by_word[word].append(index)
+            for key in statement.unit.entities:
+                self._by_entity.setdefault(key, []).append(index)
+        self._indexed = len(self.statements)
 
     def is_said(self, unit: Unit) -> bool:
         """Whether a person or a model said it: what tools print is not taken back."""
         return unit.speaker == "assistant" or unit.speaker in self.people
 
     def alike(self, words: Iterable[str]) -> Iterator[int]:
-        found = {index for word in words for index in self.by_word.get(word, ())}
+        self._index()
+        found = {index for word in words for index in self._by_word.get(word, ())}
         return (index for index in found if not self.statements[index].gone)
 
 
@@ -135,7 +146,7 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
     corrects: int | None = None
     for unit in units:
         if unit.kind is UnitKind.ACTION or not past.is_said(unit):
-            past.add(Stated(unit, frozenset(), []))
+            past.statements.append(Stated(unit, frozenset(), []))
             continue
         by_person = unit.speaker in past.people and not unit.note
         is_cued = by_person and is_correction(unit.text)
@@ -156,7 +167,7 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
                 corrects = unit.position if cued and says_nothing else None
             else:
                 statement = _restated(statement, past)
-        past.add(statement)
+        past.statements.append(statement)
         _remember_frame(statement, past)
     return [one.unit for one in past.statements if not one.gone]
 
@@ -201,7 +212,7 @@ def _contrasted(new: Stated, past: _Past) -> bool:
     """Whether the statement says which older value does not hold: then it takes its place."""
     if is_question(new.unit.text):
         return False
-    parts = list(parts_taken_back(new.unit.text))
+    parts = _parts_of(new.unit.text)
     if not parts:
         return False
     new.entities = find_entities(new.unit.text)
@@ -218,9 +229,14 @@ def _contrasted(new: Stated, past: _Past) -> bool:
     return False
 
 
+@remembered(longest=LONGEST_REMEMBERED)
+def _parts_of(text: str) -> tuple[Denied, ...]:
+    return tuple(parts_taken_back(text))
+
+
 def _with_value(new: Stated, part: Denied, inside: Sequence[Entity], past: _Past) -> list[int]:
     """Return which older statements can have the value, the one with most in common first."""
-    found = {index for one in inside for index in past.by_entity.get(one.key, ())[-REMEMBERED:]}
+    found = {index for one in inside for index in past.naming(one.key)[-REMEMBERED:]}
     statements, text = past.statements, new.unit.text[part.start : part.end]
     words = new.words.union(words_of(text), pairs_of(text))
     return sorted(
@@ -307,7 +323,7 @@ def _forget(old: Stated, value: str, key: str, past: _Past) -> None:
             if answer.unit.speaker == "assistant" and answer.unit.position > old.unit.position:
                 answer.gone = True
         return
-    mentions = past.by_entity.get(key, [])
+    mentions = past.naming(key)
     is_topic = len(mentions) > TOPIC_MENTIONS
     subject = _subject(old, key)
     for index in mentions:
@@ -329,21 +345,26 @@ def _frame_and_value(unit: Unit) -> tuple[str, str]:
 
     At most two words may follow the value, such as its unit.
     """
-    entities = find_entities(unit.text) if unit.entities else []
+    return _framed(unit.text) if unit.entities else ("", "")
+
+
+@remembered(longest=LONGEST_REMEMBERED)
+def _framed(text: str) -> tuple[str, str]:
+    entities = find_entities(text)
     if not entities:
         return "", ""
     value = entities[-1]
     for entity in reversed(entities):
-        if _COPULA.search(unit.text, 0, entity.start):
+        if _COPULA.search(text, 0, entity.start):
             value = entity
             break
     else:
         return "", ""
-    after = _NOW.sub("", unit.text[value.end :].rstrip(".!。 "))
+    after = _NOW.sub("", text[value.end :].rstrip(".!。 "))
     if after.count(" ") > MOST_WORDS_BEHIND_VALUE:
         return "", ""
-    before = [word for word in unit.text[: value.start].casefold().split() if word != "now"]
-    if not words_of(" ".join(before)) and not pairs_of(unit.text[: value.start]):
+    before = [word for word in text[: value.start].casefold().split() if word != "now"]
+    if not words_of(" ".join(before)) and not pairs_of(text[: value.start]):
         return "", ""  # "It is 5" is about nothing that can be told apart
     return " ".join([*before, "…", after]), value.text
 

@@ -196,15 +196,16 @@ def _fill_beside_identifiers(
 
     least = min(LEAST_FOR_IDENTIFIERS, selection.budget // 5)
     room = max(int(IDENTIFIERS_SHARE * selection.budget), least)
-    reserve = taken(_named_alone(candidates, selection, room, count))
+    naming = _with_codes(candidates)
+    reserve = taken(_named_alone(naming, selection, room, count))
     # Actions have had their share: commands and paths would crowd out what was said.
     said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
     fill_users_first(selection, said, upto=selection.budget - reserve)
-    named = _named_alone(candidates, selection, room, count)
+    named = _named_alone(naming, selection, room, count)
     for some in (said, candidates):
         selection.fill(some, upto=selection.budget - taken(named))
     left = selection.budget - selection.spent - count(f"{heading}\n")
-    return _named_alone(candidates, selection, min(room, left), count)
+    return _named_alone(naming, selection, min(room, left), count)
 
 
 def fill_users_first(selection: Selection, candidates: Sequence[Candidate], *, upto: int) -> None:
@@ -220,27 +221,34 @@ def fill_users_first(selection: Selection, candidates: Sequence[Candidate], *, u
     selection.fill(candidates, upto=upto)
 
 
+def _with_codes(candidates: Iterable[Candidate]) -> list[tuple[str, list[str]]]:
+    """Return the texts that name more than words, with that: the user's and the newest first."""
+    named = [
+        (one, [key for key in one.unit.entities if not key.isalpha()])
+        for one in candidates
+        if one.unit.entities and one.unit.kind is not UnitKind.ACTION
+    ]
+    named.sort(key=lambda each: (bool(each[0].unit.speaker), -each[0].order))
+    return [(one.unit.text, keys) for one, keys in named if keys]
+
+
 def _named_alone(
-    candidates: Iterable[Candidate],
+    naming: Iterable[tuple[str, Sequence[str]]],
     selection: Selection,
     room: int,
     count: Callable[[str], int],
 ) -> list[str]:
-    """Return the identifiers that no chosen line has, the user's and the newest first.
+    """Return the identifiers that no chosen line has, in the order of `naming` (_with_codes).
 
     They take at most `room` tokens. Each has a few of the words before it, so that a reader knows
     what it is.
     """
     parts: list[str] = []
     seen: set[str] = set()
-    ranked = sorted(candidates, key=lambda one: (bool(one.unit.speaker), -one.order))
-    for candidate in ranked:
+    for text, keys in naming:
         if room <= 0:
             break
-        if candidate.unit.kind is UnitKind.ACTION:
-            continue
-        text = candidate.unit.text
-        if all(selection.is_said(key) or key.isalpha() for key in candidate.unit.entities):
+        if all(map(selection.is_said, keys)):
             continue
         missing = [
             entity

@@ -9,8 +9,8 @@ import re
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.cues import cue, is_question
-from compaction.engine.extractive.sentences import word_set, words_in
-from compaction.engine.extractive.terms import pairs_of, words_of
+from compaction.engine.extractive.sentences import remembered, word_set, words_in
+from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
 from compaction.engine.provenance import Unit, UnitKind
@@ -104,6 +104,7 @@ _HIRAGANA = lazy_pattern("[\u3041-\u309f]+")
 """Endings and particles, which no statement is about."""
 
 
+@remembered(longest=LONGEST_REMEMBERED)
 def is_correction(text: str) -> bool:
     """Whether a statement changes or takes back what was said before; a question never does."""
     words = words_in(text)
@@ -128,6 +129,7 @@ def is_removal(text: str) -> bool:
     return _REMOVAL.is_in(text, words_in(text))
 
 
+@remembered(longest=LONGEST_REMEMBERED)
 def subjects_of(text: str, *, cued: bool) -> frozenset[str]:
     """Return the words that a statement is about, those left out that say it corrects another."""
     if cued:

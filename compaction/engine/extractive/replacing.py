@@ -59,7 +59,7 @@ _TAKEN_BACK = lazy_pattern(
 """What stands before a value that does not hold any longer; a bare "from" is a journey's start."""
 _CAPITAL = lazy_pattern(r"(?<=[^.!?] )[A-ZÀ-ÞА-Я]")
 _ENDS = lazy_pattern(r"\s*(?:[.,;!?]|$)")
-_LETTER = rf"[^\W{HAN}{KANA}{HANGUL}]"
+_LETTER = lazy_pattern(rf"[^\W{HAN}{KANA}{HANGUL}]")
 _CODES = frozenset({IDENTIFIER, NAME})
 _GONE = lazy_pattern(r"(?: is| are| was)? (?:no longer|not any ?more)\b", re.I)
 """What stands behind one."""
@@ -96,9 +96,7 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
     # What the newer one says, too, in whatever letters, holds.
     said = new.unit.text.casefold()
     others = [
-        one
-        for one in named
-        if one.key not in keys and not _bounded(one.text.casefold()).search(said)
+        one for one in named if one.key not in keys and _place_of(one.text.casefold(), said) < 0
     ]
     same = [one for one in others if one.kind in kinds]
     if same:
@@ -194,15 +192,26 @@ def _within(old: Stated, held: Set[str], text: str, part: Denied) -> list[Entity
     if len(low) != len(text):
         return []
     return [
-        one._replace(start=place.start(), end=place.end())
+        one._replace(start=place, end=place + len(one.key))
         for one in find_entities(old.unit.text)
-        if one.key not in held and (place := _bounded(one.key).search(low, part.start, part.end))
+        if one.key not in held and (place := _place_of(one.key, low, part.start, part.end)) >= 0
     ]
 
 
-def _bounded(words: str) -> re.Pattern[str]:
-    """Return the pattern of words that are no part of longer ones."""
-    return re.compile(rf"(?<!{_LETTER}){re.escape(words)}(?!{_LETTER})")
+def _place_of(words: str, text: str, start: int = 0, end: int | None = None) -> int:
+    """Return where words stand that are no part of longer ones, before `end`; -1 for nowhere.
+
+    A pattern for each of them would take a hundred times as long to make as the look takes.
+    """
+    end = len(text) if end is None else end
+    place = text.find(words, start, end)
+    while place >= 0:
+        behind = place + len(words)
+        is_part = place > 0 and _LETTER.match(text, place - 1)
+        if not is_part and not _LETTER.match(text, behind, end):
+            return place
+        place = text.find(words, place + 1, end)
+    return place
 
 
 def _is_parallel(text: str, part: Denied, place: int, named: Sequence[Entity]) -> bool:
@@ -237,11 +246,11 @@ def _last_words(part: str, old: str) -> str:
         return part if part and part.casefold() in low else ""
     words = part.split()
     for first in range(max(0, len(words) - MOST_NEW_WORDS), len(words)):
-        value = " ".join(words[first:])
-        place = _bounded(value.casefold()).search(low)
+        value = " ".join(words[first:]).casefold()
+        place = _place_of(value, low)
         is_word = len(words[first]) > 2 and words[first].casefold() not in FUNCTION_WORDS
-        if place and is_word and len(low) == len(old):
-            return old[place.start() : place.end()]
+        if place >= 0 and is_word and len(low) == len(old):
+            return old[place : place + len(value)]
     return ""
 
 

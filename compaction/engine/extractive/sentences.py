@@ -8,10 +8,14 @@ megabyte without a single space costs no more than any other megabyte.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import lru_cache, wraps
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from chatapp.messages.patterns import lazy_pattern
+
+How = ParamSpec("How")
+Found = TypeVar("Found")
 
 MAX_SENTENCE_CHARACTERS = 220
 """A longer sentence is parted at a clause, else at a space, else anywhere."""
@@ -67,6 +71,31 @@ _WIDE = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]")
 _FORM = lazy_pattern(r"[^\W\d_]+(?:'[^\W\d_]+)*")
 # A class that lists its characters is looked at far more quickly.
 _FORM_ASCII = lazy_pattern(r"[a-z]+(?:'[a-z]+)*")
+
+
+def remembered(
+    *, longest: int, most: int = 4096
+) -> Callable[[Callable[Concatenate[str, How], Found]], Callable[Concatenate[str, How], Found]]:
+    """Have a function of a text keep what it returns, which nobody may change, for a while.
+
+    So many texts of at most `longest` characters: each pass over a conversation meets the clauses
+    that were kept, and its newest messages, again.
+    """
+
+    def decorate(
+        work: Callable[Concatenate[str, How], Found],
+    ) -> Callable[Concatenate[str, How], Found]:
+        # What it is called with is hashable: a text and plain values.
+        known = cast(Callable[Concatenate[str, How], Found], lru_cache(maxsize=most)(work))
+
+        @wraps(work)
+        def look_up(text: str, /, *args: How.args, **kwargs: How.kwargs) -> Found:
+            look = known if len(text) <= longest else work
+            return look(text, *args, **kwargs)
+
+        return look_up
+
+    return decorate
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -111,7 +112,7 @@ class Finder:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = [one for one in candidates if one.unit.message is not None]
         self._by_text = {one.unit.text: one.unit for one in self._candidates}
-        self._by_term: dict[str, list[int]] = {}
+        self._by_term: defaultdict[str, list[int]] = defaultdict(list)
         self._at: dict[int, list[int]] = {}
 
     def nearest(self, line: str) -> Unit | None:
@@ -166,7 +167,7 @@ class Finder:
         for index, one in enumerate(self._candidates):
             self._at.setdefault(one.unit.position, []).append(index)
             for term in one.terms:
-                self._by_term.setdefault(term, []).append(index)
+                self._by_term[term].append(index)
 
     def _rarity(self, term: str) -> float:
         return math.log(1 + (len(self._candidates) + 1) / len(self._by_term[term]))

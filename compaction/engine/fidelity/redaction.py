@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from compaction.engine.extractive.sentences import remembered
 from compaction.engine.fidelity.secret_marks import secrets_by_mark
 from compaction.engine.fidelity.secret_names import secrets_by_name
 from compaction.engine.fidelity.secret_shapes import secrets_by_shape
@@ -23,6 +24,8 @@ from compaction.engine.fidelity.secret_values import MARKER, Secret
 from compaction.engine.types import Item, ToolCall
 
 MOST_PASSES = 8
+LONGEST_REMEMBERED = 1000
+"""Characters of a text, a message or a kept clause, whose secrets are looked for once."""
 LONGEST_MARKER = 31
 _MARKER = re.compile(r"\[REDACTED:[a-z-]{1,20}\]")
 # A value of JSON that stands bare, such as a number: a marker there needs quotation marks.
@@ -79,6 +82,7 @@ class Redacted:
         return self.spans[index - 1] if index else None
 
 
+@remembered(longest=LONGEST_REMEMBERED, most=2048)
 def redact(text: str) -> Redacted:
     """Return a text with its secrets hidden; the very same text when it has none."""
     done, hidden = Redacted(text), list[Secret]()

@@ -190,13 +190,15 @@ class ConversationSums:
 
     def rules_stored(self, count: int) -> int:
         """Return how many rules are there when so many messages have come."""
-        if count >= len(self._positions):
+        if not self._rule_positions or count >= len(self._positions):
             return len(self._rule_positions)
         return bisect_left(self._rule_positions, self._positions[count])
 
     def rules_covered(self, count: int) -> int:
         """Return how many rules stand before the last of so many messages."""
-        return bisect_left(self._rule_positions, self._positions[count - 1]) if count else 0
+        if not self._rule_positions or not count:
+            return 0
+        return bisect_left(self._rule_positions, self._positions[count - 1])
 
     def rule_tokens(self, start: int, end: int) -> int:
         """Return the tokens of a stretch of rules."""

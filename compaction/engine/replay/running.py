@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from compaction.engine.abridged import entries_of
+from compaction.engine.abridged import Entry, entries_of
 from compaction.engine.abridging import with_history, with_small_history
 from compaction.engine.fidelity.redaction import redact, redact_items
 from compaction.engine.policy.groups import MoreItemsNeeded
@@ -145,11 +145,13 @@ class ReplayedRun:
         # What was cut to be read is counted, and abridged, as it is stored.
         stored = tuple(items[dropped : dropped + len(outcome.items)])
         outcome = replace(outcome, items=stored, dropped=tuple(items[:dropped]))
-        outcome = self._with_abridged(outcome)
+        entries = self._entries(outcome)
+        outcome = self._with_abridged(outcome, entries)
         self._must_shrink(outcome)
         self.left = len(items) - len(outcome.passed)
         covered = self.branch.state.cursor + len(outcome.passed)
-        return ReplayedSummary.of(outcome, covered=covered, counter=self.branch.model.counter)
+        counter = self.branch.model.counter
+        return ReplayedSummary.of(outcome, covered=covered, counter=counter, entries=entries)
 
     @property
     def is_digest(self) -> bool:
@@ -201,23 +203,28 @@ class ReplayedRun:
             return outcome
         return with_fidelity(outcome, replace(job, items=job.items[: len(outcome.items)]), profile)
 
-    def _with_abridged(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with its abridged history, where the profile wants one."""
+    def _entries(self, outcome: Outcome) -> Sequence[Entry]:
+        """Return what an outcome's abridged history is chosen from, where the profile wants one."""
         branch, state = self.branch, self.branch.state
         profile, items = branch.profile, outcome.passed
         if profile.abridged_total_chars_limit <= 0:
-            return outcome
+            return ()
         again = branch.sums.pinned_in(state.cursor, state.cursor + len(items))
-        entries = entries_of(
+        return entries_of(
             redact_items(items)[0] if profile.redact_secrets else items,
             earlier=state.sent[-1].entries if state.sent else (),
             profile=profile,
             pinned=frozenset(branch.sums.messages[number].position for number in again),
         )
-        if not state.is_node:
+
+    def _with_abridged(self, outcome: Outcome, entries: Sequence[Entry]) -> Outcome:
+        profile = self.branch.profile
+        if profile.abridged_total_chars_limit <= 0:
+            return outcome
+        if not self.branch.state.is_node:
             return with_history(outcome, entries, profile)
         before, after = self._sizes(outcome)
-        count = branch.model.counter.count
+        count = self.branch.model.counter.count
         return with_small_history(outcome, entries, profile, saved=before - after, count=count)
 
     def _job(self, items: Sequence[Item], *, after: int, reads_whole: bool) -> SummaryJob:

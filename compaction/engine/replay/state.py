@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compaction.engine.abridged import Entry
-from compaction.engine.abridging import read_entries
 from compaction.engine.carrying import (
     carried_tokens,
     chars_as_sent,
@@ -78,8 +77,18 @@ class ReplayedSummary:
     entries: tuple[Entry, ...] = ()
 
     @classmethod
-    def of(cls, outcome: Outcome, *, covered: int, counter: TokenCounter) -> ReplayedSummary:
-        """Return an outcome as a summary that covers so many messages."""
+    def of(
+        cls,
+        outcome: Outcome,
+        *,
+        covered: int,
+        counter: TokenCounter,
+        entries: Sequence[Entry] = (),
+    ) -> ReplayedSummary:
+        """Return an outcome as a summary that covers so many messages.
+
+        `entries` are those that its abridged history was chosen from.
+        """
         files = Files(
             read=outcome.files_read,
             modified=outcome.files_modified,
@@ -87,6 +96,7 @@ class ReplayedSummary:
             deleted=outcome.files_deleted,
         )
         sent = sent_text_of(outcome)
+        stored = {one["position"] for one in outcome.abridged_entries}
         return cls(
             text=outcome.text,
             sent=SentSummary(text=sent, abridged=outcome.abridged),
@@ -99,7 +109,7 @@ class ReplayedSummary:
             ),
             named_weight=outcome.quality.named_weight if outcome.quality else 0.0,
             files=files,
-            entries=tuple(read_entries(outcome.abridged_entries)),
+            entries=tuple(one for one in entries if one.position in stored),
         )
 
 

@@ -131,7 +131,7 @@ def _ends_whole(text: str) -> bool:
 
 def _is_hardly_text(text: str) -> bool:
     """Whether a text consists of signs: dots, dashes, boxes, what nobody sees."""
-    signs = [character for character in text if not character.isspace()]
+    signs = "".join(text.split())
     spoken = sum(map(str.isalnum, signs))
     return spoken == 0 or (len(signs) >= _SHORT and spoken < SHARE_SPOKEN * len(signs))
 
