@@ -215,19 +215,8 @@ def ensure_state(
     """
     state = _as_found(asked_state(branch).run() if found is None else found)
     if state is None:
-        try:
-            with transaction.atomic():
-                # Where a summary is being taken back meanwhile, this waits for how it ends.
-                lock_some_branches(branch.session_id)
-                state = _worked_out(branch)
-                is_ours = _is_inserted(state, owner)
-        except IntegrityError:
-            is_ours = False
-        if not is_ours:
-            # Somebody was quicker, and may have changed it since.
-            return state_of(branch)
-        state.stored_cursor = state.cursor
-    elif state.cursor != (stored := state.stored_cursor):
+        return _stored_anew(branch, owner)
+    if state.cursor != (stored := state.stored_cursor):
         event(
             "cursor_put_right",
             session=branch.session_id,
@@ -241,6 +230,23 @@ def ensure_state(
             covered_tokens=state.covered_tokens,
             covered_chars=state.covered_chars,
         )
+    return state
+
+
+def _stored_anew(branch: Branch, owner: UUID | None) -> CompactionState:
+    """Work out the state of a branch that has none, and store it."""
+    try:
+        with transaction.atomic():
+            # Where a summary is being taken back meanwhile, this waits for how it ends.
+            lock_some_branches(branch.session_id)
+            state = _worked_out(branch)
+            is_ours = _is_inserted(state, owner)
+    except IntegrityError:
+        is_ours = False
+    if not is_ours:
+        # Somebody was quicker, and may have changed it since.
+        return state_of(branch)
+    state.stored_cursor = state.cursor
     return state
 
 

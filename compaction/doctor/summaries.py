@@ -236,19 +236,22 @@ def _active(line: BranchPath) -> list[_Row]:
     ).order_by("covers_from", "covers_through")
     known = list(rows.values("pk", "covers_from", "covers_through", "message_count"))
     linked = on_path_q(line.branch, "message__branch", "message__position")
-    told: dict[UUID, dict[str, Any]] = {}
+    told: dict[Any, tuple[Any, ...]] = {}
     for start in range(0, len(known), SUMMARIES_AT_ONCE):
         part = [row["pk"] for row in known[start : start + SUMMARIES_AT_ONCE]]
         links = SessionSummaryMessage.objects.filter(summary__in=part).order_by()
-        found = links.values("summary").annotate(
+        found = links.values_list("summary").annotate(
             linked=Count("pk"),
             on_path=Count("pk", filter=linked),
             low=Min("message__position"),
             high=Max("message__position"),
         )
-        told |= {one.pop("summary"): one for one in map(dict, found)}
-    none = {"linked": 0, "on_path": 0, "low": None, "high": None}
-    return [_Row(**row, **told.get(row["pk"], none)) for row in known]
+        told |= {summary: tuple(said) for summary, *said in found}
+    names = ("linked", "on_path", "low", "high")
+    none = (0, 0, None, None)
+    return [
+        _Row(**row, **dict(zip(names, told.get(row["pk"], none), strict=True))) for row in known
+    ]
 
 
 def _lost(branch: Branch, row: _Row) -> Finding:

@@ -124,7 +124,9 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
         return _as_it_is(run_id)
     budget = compaction_settings.run_seconds if seconds is None else seconds
     state = state_of_run(run)
-    read = state and snapshot_of(run.session, state=state, profile=run.profile)
+    read = None
+    if state is not None:
+        read = snapshot_of(run.session, state=state, profile=run.profile)
     return _work_on(run, worker, seconds=budget, read=read)
 
 
