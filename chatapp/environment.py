@@ -21,6 +21,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+# None of ours: whenever a process starts, the library would look for them in the metadata of every
+# installed package.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 # Tells a setting that has a variable of its own name from one that has none.
 OF_ITS_NAME = "*"
 

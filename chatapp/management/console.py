@@ -17,17 +17,21 @@ import threading
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn, TextIO, TypeVar, cast
 from uuid import UUID
 
-import click
-import wcwidth
 from django.core.management.base import CommandError, OutputWrapper
 from django.db.models import Model, QuerySet
+from django.utils.functional import SimpleLazyObject
 
 from chatapp.ids import LEAST_DIGITS, digits_of, own_id_q
 
+# Loaded when something is drawn: most commands draw nothing.
+click: Any = SimpleLazyObject(partial(import_module, "click"))
+wcwidth: Any = SimpleLazyObject(partial(import_module, "wcwidth"))
 DEFAULT_COLUMNS = 80
 LARGEST_COLUMNS = 100
 TAB = " " * 4

@@ -31,7 +31,9 @@ from chatapp.transcript.request_size import (
 )
 from chatapp.transcript.session_tree import SessionTree
 from chatapp.transcript.writing import (
+    Gap,
     append,
+    gap_of,
     insert_between,
     lock_branches,
     lock_some_branches,
@@ -39,9 +41,11 @@ from chatapp.transcript.writing import (
     positions_changed,
     renumber,
     set_pinned,
+    with_gap,
 )
 
 __all__ = [
+    "Gap",
     "NewSession",
     "Replay",
     "SessionTree",
@@ -55,6 +59,7 @@ __all__ = [
     "delete_unused",
     "fork",
     "fork_before",
+    "gap_of",
     "insert_between",
     "lessen_request",
     "lock_branches",
@@ -73,4 +78,5 @@ __all__ = [
     "set_request_tokens",
     "switch",
     "tell_of_tree",
+    "with_gap",
 ]

@@ -11,7 +11,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import F, Max, Min, OuterRef, Q, Subquery
+from django.db.models import F, Max, Min, OuterRef, Q, QuerySet, Subquery
 from django.dispatch import Signal
 from django.utils import timezone
 
@@ -220,8 +220,41 @@ positions_changed = Signal()
 message_inserted = Signal()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Where a row can be put behind another one: the sums up to that one, and what comes next.
+
+    `before` is the next position that is occupied in any branch, None where none is; `head` is
+    where the branch ends.
+    """
+
+    through: PathSums
+    before: int | None
+    head: int
+
+
+def with_gap(rows: QuerySet[Message], branch_id: UUID, *, after: int) -> QuerySet[Any]:
+    """Return the rows with what `gap_of` looks at, of the place behind a position.
+
+    For who reads rows anyway. Call it under the session's lock and keep that until the insert.
+    """
+    head = Branch.objects.filter(pk=branch_id).values("head_position")
+    branches = _next_in_branches(OuterRef("session_id"), after)
+    return rows.annotate(
+        gap_head=Subquery(head),
+        gap_before=Subquery(
+            branches.order_by(F("next_position").asc(nulls_last=True)).values("next_position")[:1]
+        ),
+    )
+
+
+def gap_of(row: Any) -> Gap:
+    """Return the place behind a row that was read by with_gap for its own position."""
+    return Gap(through=PathSums.through(row), before=row.gap_before, head=row.gap_head)
+
+
 def insert_between(
-    branch: Branch, *, after: int, draft: NewMessage, through: PathSums | None = None
+    branch: Branch, *, after: int, draft: NewMessage, gap: Gap | None = None
 ) -> Message:
     """Store one message right behind position `after` of the branch's path and return it.
 
@@ -229,20 +262,22 @@ def insert_between(
     renumbered first, in the same transaction (`positions_changed` tells who keeps positions).
     A placeholder may stand anywhere on the path; a message only behind the fork, because what is
     before it belongs to other branches too. Raises TranscriptError where `after` is no row's place;
-    `through` are the sums there, where the caller has read them under the same locks.
+    `gap` is the place, where the caller has read it under the same locks.
     """
     model = model_of(branch.session)
     row = row_of(branch, draft, model.counter)
     with files_only_if_stored([row]), transaction.atomic():
         lock_branches(branch.session_id)
-        if through is None:
+        if gap is None:
             branch.refresh_from_db()
+        else:
+            branch.head_position = gap.head
         if row.is_spoken and after < (branch.fork_position or 0):
             raise TranscriptError("Other branches share this place; put it into its own branch.")
-        through = sums_at(branch, after) if through is None else through
+        through = sums_at(branch, after) if gap is None else gap.through
         if through is None:
             raise TranscriptError(f"No message of the branch stands at position {after}.")
-        before = _next_position(branch, after)
+        before = _next_position(branch, after) if gap is None else _end_of(gap)
         if before - after < 2:
             moved = renumber(branch.session)
             branch.refresh_from_db()
@@ -269,18 +304,28 @@ def insert_between(
 def _next_position(branch: Branch, after: int) -> int:
     """Return the next position that is occupied in any branch, or the next that append() takes.
 
-    Rows of a fork and of its parent share a path, so a middle must be free in all of them. The
-    branch is told where it ends by now.
+    The branch is told where it ends by now.
     """
-    rows = Message.objects.filter(branch=OuterRef("pk"), position__gt=after).order_by("position")
-    branches = Branch.objects.filter(session_id=branch.session_id).annotate(
-        next_position=Subquery(rows.values("position")[:1])
-    )
+    branches = _next_in_branches(branch.session_id, after)
     head = Max("head_position", filter=Q(pk=branch.pk))
     found = branches.aggregate(first=Min("next_position"), head=head)
     branch.head_position = found["head"] or 0
     position: int | None = found["first"]
     return position if position is not None else branch.head_position + POSITION_STEP
+
+
+def _end_of(gap: Gap) -> int:
+    return gap.before if gap.before is not None else gap.head + POSITION_STEP
+
+
+def _next_in_branches(session_id: Any, after: int) -> QuerySet[Any]:
+    """Return a session's branches with the next position that is occupied in each.
+
+    Rows of a fork and of its parent share a path, so a middle must be free in all of them.
+    """
+    rows = Message.objects.filter(branch=OuterRef("pk"), position__gt=after).order_by("position")
+    branches = Branch.objects.filter(session_id=session_id)
+    return branches.annotate(next_position=Subquery(rows.values("position")[:1]))
 
 
 def renumber(session: Session) -> dict[int, int]:

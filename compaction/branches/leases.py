@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet, Subquery, Value
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce, Now
@@ -124,67 +124,99 @@ def _worked_out(branch: Branch) -> CompactionState:
 def _stored(*, branch: UUID, is_own: bool, for_run: bool) -> QuerySet[Any]:
     """Return a branch's state; with the sums of its pins, too, where all of them are its own."""
     states = CompactionState.objects.select_related("branch").filter(pk=branch)
+    return states.annotate(**_told_of_state(is_own=is_own, for_run=for_run))
+
+
+def _told_of_state(
+    *, is_own: bool, for_run: bool, branch: str = "pk", state: str = ""
+) -> dict[str, Any]:
+    """Return what is told with a state, as columns of a query of states, or of one that names the
+    column of the branch and the way to the state.
+    """
     waiting = CompactionRun.objects.filter(
-        branch=branch,
+        branch=OuterRef(branch),
         status=CompactionRun.Status.QUEUED,
         trigger=CompactionRun.Trigger.PROACTIVE,
     )
-    states = states.annotate(
-        is_ahead=_of_later_program("branch__session"), run_waits=Exists(waiting)
-    )
+    told: dict[str, Any] = {
+        "is_ahead": _of_later_program("branch__session"),
+        "run_waits": Exists(waiting),
+    }
+    cursor = OuterRef(f"{state}cursor")
     if for_run:
-        own = _asked_by_run(is_own=is_own, profile=OuterRef("profile"), cursor=OuterRef("cursor"))
-        states = states.annotate(**own)
-    if not is_own:
-        return states
-    pins = own_pinned_sums(OuterRef("pk"), through=OuterRef("cursor"))
-    return states.annotate(
-        own_pins=Coalesce(Subquery(pins.values("count")), 0),
-        own_pinned_tokens=Coalesce(Subquery(pins.values("total")), 0),
+        profile = OuterRef(f"{state}profile")
+        told |= _asked_by_run(is_own=is_own, branch=branch, profile=profile, cursor=cursor)
+    if is_own:
+        pins = own_pinned_sums(OuterRef(branch), through=cursor)
+        told["own_pins"] = Coalesce(Subquery(pins.values("count")), 0)
+        told["own_pinned_tokens"] = Coalesce(Subquery(pins.values("total")), 0)
+    return told
+
+
+# What is only told where all pins of a path are the branch's own.
+_OF_OWN_PINS = ("own_pins", "own_pinned_tokens", "pins_wait", "is_marked")
+_TOLD = ("is_ahead", "run_waits", "draft_waits", "is_summarised", "others_wait", "counting_profile")
+
+
+def with_states(runs: QuerySet[CompactionRun]) -> QuerySet[Any]:
+    """Return runs with what state_of_run takes, for who reads a run anyway."""
+    told = _told_of_state(
+        is_own=True, for_run=True, branch="branch_id", state="branch__compaction_state__"
     )
+    return runs.select_related("branch__compaction_state").annotate(**told)
+
+
+def state_of_run(run: Any) -> CompactionState | None:
+    """Return the state of a run's branch as with_states read it; None where none is stored.
+
+    Take the lease by acquire_as_read before anything is built on it.
+    """
+    state = getattr(run.branch, "compaction_state", None)
+    if state is None:
+        return None
+    names = _TOLD if has_ancestors(run.branch) else (*_TOLD, *_OF_OWN_PINS)
+    for name in names:
+        setattr(state, name, getattr(run, name))
+    return _as_found([state])
 
 
 def _asked_by_run(
     *,
     is_own: bool,
     session: str = "branch__session",
+    branch: str = "pk",
     profile: Any,
     cursor: Any,
 ) -> dict[str, Exists | Subquery]:
     """Return what KnownToRun says, as columns of the query of a state, or of a branch without."""
     summaries = SessionSummary.objects.all()
-    drafts = summaries.filter(branch=OuterRef("pk"), status=SessionSummary.Status.DRAFT)
+    drafts = summaries.filter(branch=OuterRef(branch), status=SessionSummary.Status.DRAFT)
     asked = {
         "draft_waits": Exists(drafts),
         "is_summarised": Exists(summaries.filter(session=OuterRef(session))),
-        "others_wait": Exists(waiting_for(OuterRef("pk"))),
+        "others_wait": Exists(waiting_for(OuterRef(branch))),
         "counting_profile": Subquery(in_force_of(profile).values("pk")[:1]),
     }
     if not is_own:
         return asked
-    own = Message.objects.filter(branch=OuterRef("pk"))
+    own = Message.objects.filter(branch=OuterRef(branch))
     pinned = own.filter(position__gt=cursor, pinned=True, kind__in=Message.SPOKEN)
     marks = bare(own.filter(kind=Message.Kind.PLACEHOLDER))
     return asked | {"pins_wait": Exists(pinned), "is_marked": Exists(marks)}
 
 
-def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> CompactionState:
+def ensure_state(
+    branch: Branch, found: Sequence[Any] | None = None, *, owner: UUID | None = None
+) -> CompactionState:
     """Return the branch's state, stored, so that nothing has to be worked out again.
 
-    `found` is what asked_state has just found.
+    `found` is what asked_state has just found. Where there was none, `owner` has the lease of what
+    is stored then, as acquire_as_read tells.
     """
     state = _as_found(asked_state(branch).run() if found is None else found)
     if state is None:
-        with transaction.atomic():
-            # Where a summary is being taken back meanwhile, this waits for how it ends.
-            lock_some_branches(branch.session_id)
-            state = _worked_out(branch)
-            is_ours = _insert_states([state])
-        if not is_ours:
-            # Somebody was quicker, and may have changed it since.
-            return state_of(branch)
-        state.stored_cursor = state.cursor
-    elif state.cursor != (stored := state.stored_cursor):
+        return _stored_anew(branch, owner)
+    if state.cursor != (stored := state.stored_cursor):
         event(
             "cursor_put_right",
             session=branch.session_id,
@@ -201,7 +233,37 @@ def ensure_state(branch: Branch, found: Sequence[Any] | None = None) -> Compacti
     return state
 
 
+def _stored_anew(branch: Branch, owner: UUID | None) -> CompactionState:
+    """Work out the state of a branch that has none, and store it."""
+    try:
+        with transaction.atomic():
+            # Where a summary is being taken back meanwhile, this waits for how it ends.
+            lock_some_branches(branch.session_id)
+            state = _worked_out(branch)
+            is_ours = _is_inserted(state, owner)
+    except IntegrityError:
+        is_ours = False
+    if not is_ours:
+        # Somebody was quicker, and may have changed it since.
+        return state_of(branch)
+    state.stored_cursor = state.cursor
+    return state
+
+
 _insert_states = CompiledInsert(CompactionState, ignore_conflicts=True)
+
+
+def _is_inserted(state: CompactionState, owner: UUID | None) -> bool:
+    """Store a new state, which `owner` has the lease of; whether nobody had stored one.
+
+    With an owner, IntegrityError says that somebody had.
+    """
+    if owner is None:
+        return bool(_insert_states([state]))
+    state.lease_owner, state.lease_expires_at = owner, _expiry()
+    state.save(force_insert=True)
+    state.lease_expires_at = after_lease()
+    return True
 
 
 def _without_later(state: CompactionState) -> CompactionState:
@@ -262,8 +324,11 @@ class Lease:
     def acquire_as_read(cls, state: CompactionState, owner: UUID) -> Lease | None:
         """Take the lease of a branch that nobody holds, if its state is still as it was read.
 
-        So it need not be read again. None where somebody was quicker, or has changed anything.
+        So it need not be read again, nor asked for where ensure_state has taken it already. None
+        where somebody was quicker, or has changed anything.
         """
+        if state.lease_owner == owner:
+            return cls(branch_id=state.pk, owner=owner)
         columns = [field.attname for field in CompactionState._meta.concrete_fields]
         read = {name: getattr(state, name) for name in columns}
         unchanged = {
@@ -296,6 +361,11 @@ class Lease:
         )
         if not kept:
             raise LostRaceError("The lease ran out and another worker took the branch.")
+
+    def is_ours(self) -> Exists:
+        """Return the condition that nobody took the branch from us, for an UPDATE of other rows."""
+        held = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner)
+        return Exists(held)
 
     def release_if(self, condition: Q, changes: dict[str, Any]) -> bool:
         """Free the branch with some changes, if it is still ours and all is as the condition says.

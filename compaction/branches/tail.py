@@ -97,6 +97,16 @@ def tail_of(snapshot: BranchSnapshot) -> Tail:
     return tail
 
 
+def keep_tail(fresh: BranchSnapshot, known: BranchSnapshot) -> None:
+    """Have a snapshot of the same messages behind a later cursor know what was read of its tail."""
+    tail: Tail | None = known.derived.get(_TAIL)
+    if tail is None:
+        return
+    items = [item for item in tail.items if item.position > fresh.state.cursor]
+    is_whole = tail.is_whole or len(items) < len(tail.items)
+    fresh.derived[_TAIL] = Tail(snapshot=fresh, items=items, is_whole=is_whole)
+
+
 def oldest_items(snapshot: BranchSnapshot, *, through: int, most: int | None = None) -> list[Item]:
     """Return the oldest items up to a position, all of them or at most so many."""
     found: list[Item] = []

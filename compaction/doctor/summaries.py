@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.db.models import Count, F, Max, Min, Q
@@ -15,8 +16,10 @@ from chatapp.models import Branch, Message, Session
 from chatapp.selectors import on_path_q
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import part_overlapping, take_back
-from compaction.models import SessionSummary
+from compaction.models import SessionSummary, SessionSummaryMessage
 from compaction.selectors import NOTE, summaries_of
+
+SUMMARIES_AT_ONCE = 50
 
 
 @dataclass(slots=True)
@@ -221,19 +224,34 @@ def check_summaries(line: BranchPath) -> Iterator[Finding]:
 
 
 def _active(line: BranchPath) -> list[_Row]:
+    """Return the active summaries of a branch with what their links say.
+
+    Those are read by ids, some summaries at a time: of all that a long branch has at once,
+    PostgreSQL would read the whole table.
+    """
     rows = SessionSummary.objects.filter(
         branch=line.branch,
         status=SessionSummary.Status.ACTIVE,
         kind=SessionSummary.Kind.COMPACTION,
     ).order_by("covers_from", "covers_through")
-    linked = on_path_q(line.branch, "links__message__branch", "links__message__position")
-    found = rows.values("pk", "covers_from", "covers_through", "message_count").annotate(
-        linked=Count("links"),
-        on_path=Count("links", filter=linked),
-        low=Min("links__message__position"),
-        high=Max("links__message__position"),
-    )
-    return [_Row(**row) for row in found]
+    known = list(rows.values("pk", "covers_from", "covers_through", "message_count"))
+    linked = on_path_q(line.branch, "message__branch", "message__position")
+    told: dict[Any, tuple[Any, ...]] = {}
+    for start in range(0, len(known), SUMMARIES_AT_ONCE):
+        part = [row["pk"] for row in known[start : start + SUMMARIES_AT_ONCE]]
+        links = SessionSummaryMessage.objects.filter(summary__in=part).order_by()
+        found = links.values_list("summary").annotate(
+            linked=Count("pk"),
+            on_path=Count("pk", filter=linked),
+            low=Min("message__position"),
+            high=Max("message__position"),
+        )
+        told |= {summary: tuple(said) for summary, *said in found}
+    names = ("linked", "on_path", "low", "high")
+    none = (0, 0, None, None)
+    return [
+        _Row(**row, **dict(zip(names, told.get(row["pk"], none), strict=True))) for row in known
+    ]
 
 
 def _lost(branch: Branch, row: _Row) -> Finding:

@@ -7,14 +7,23 @@ owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from django.db.models import BigIntegerField, Q, QuerySet, Subquery, Sum
+from django.db.models import (
+    Aggregate,
+    BigIntegerField,
+    JSONField,
+    Q,
+    QuerySet,
+    Subquery,
+    Sum,
+    Value,
+)
 from django.db.models.expressions import Combinable
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, JSONObject
 from django.utils import timezone
 
 from chatapp.models import Session
@@ -88,23 +97,40 @@ def overspent(session: Session, *, now: datetime | None = None) -> Overspent | N
     One query while nothing is reached, none where no limit is set. What is reached is told after
     one more, which reads the hour's runs.
     """
-    limited = [budget for budget in _BUDGETS if budget.limit > 0]
+    limited = _limited()
     if not limited:
         return None
     now = now or timezone.now()
-    runs = CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
-    whole = _whole(session, limited)
-    memories = _memory_runs(session, now) if _counts_owners(limited) else MemoryRun.objects.none()
-    sums = _sums(runs, session, whole, memories)
+    sums = _sums_of(_hour(now).aggregate(**_columns(session, limited, now)))
     reached = [budget for budget in limited if budget.of(*sums) >= budget.limit]
     if not reached:
         return None
-    read = sorted([*_read(runs.filter(whole), session), *_read_memory_runs(memories)], key=_began)
+    runs = _hour(now).filter(_whole(session, limited))
+    read = sorted(
+        [*_read(runs, session), *_read_memory_runs(_memory_runs(session, limited, now))], key=_began
+    )
     ends = {budget: _frees_at(budget, read, now=now) for budget in reached}
     last = max(reached, key=lambda budget: ends[budget])
     return Overspent(
         sentence=_sentence(last, session, last.of(*sums), ends[last]), frees_at=ends[last]
     )
+
+
+def column_of_spent(session: Session) -> Combinable:
+    """Return what the hour came to as one column of whatever is read anyway (may_be_overspent)."""
+    limited, now = _limited(), timezone.now()
+    if not limited:
+        return Value(None, output_field=JSONField())
+    # Of one group, all of them: a sum alone cannot stand in a subquery.
+    one = _hour(now).order_by().annotate(one=Value(1)).values("one")
+    sums = one.annotate(sums=JSONObject(**_columns(session, limited, now)))
+    return Subquery(sums.values("sums"))
+
+
+def may_be_overspent(spent: dict[str, int | None] | None) -> bool:
+    """Whether a limit is reached by what stood in the column: overspent tells of it."""
+    sums = _sums_of(spent or {})
+    return any(budget.of(*sums) >= budget.limit for budget in _limited())
 
 
 def owner_limits() -> dict[str, int]:
@@ -128,12 +154,27 @@ def spent_by_owner(owner_id: Any, *, now: datetime | None = None) -> Spent:
     )
 
 
+def _limited() -> list[_Budget]:
+    return [budget for budget in _BUDGETS if budget.limit > 0]
+
+
+def _hour(now: datetime) -> QuerySet[CompactionRun]:
+    """Return all runs of the hour that cost something; the index `run_spent`."""
+    return CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
+
+
 def _counts_owners(limited: Iterable[_Budget]) -> bool:
     return any(budget.whose == "owner" for budget in limited)
 
 
-def _memory_runs(session: Session, now: datetime) -> QuerySet[MemoryRun]:
-    """Return the hour's memory runs of the session's owner; the index `memory_run_spent`."""
+def _memory_runs(
+    session: Session, limited: Iterable[_Budget], now: datetime
+) -> QuerySet[MemoryRun]:
+    """Return the hour's memory runs of the session's owner, where an owner has a limit; the index
+    `memory_run_spent`.
+    """
+    if not _counts_owners(limited):
+        return MemoryRun.objects.none()
     spent = MemoryRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
     return spent.filter(owner_id=session.owner_id)
 
@@ -145,25 +186,30 @@ def _whole(session: Session, limited: Iterable[_Budget]) -> Q:
     return Q(session_id=session.pk)
 
 
-def _sums(
-    runs: QuerySet[CompactionRun], session: Session, whole: Q, memories: QuerySet[MemoryRun]
-) -> tuple[Spent, Spent]:
-    """Return what the session spent of the runs, and what the whole did, in one query.
+def _columns(
+    session: Session, limited: Iterable[_Budget], now: datetime
+) -> dict[str, Aggregate | Combinable]:
+    """Return the sums of what the session spent of the hour's runs, and of what the whole did.
 
     Whose runs they are stands in the sums and not in WHERE: there SQLite would read every run that
     the owner's sessions ever had. So both databases read the partial index `run_spent`: the hour's
     runs that cost something, however old the sessions are and however many the owner has.
     """
-    own = Q(session_id=session.pk)
-    sums = runs.aggregate(
-        session_calls=Sum("model_calls", filter=own),
-        session_tokens=Sum("spent_tokens", filter=own),
-        calls=_with(memories, "model_calls", whole),
-        tokens=_with(memories, "spent_tokens", whole),
-    )
+    own, whole = Q(session_id=session.pk), _whole(session, limited)
+    memories = _memory_runs(session, limited, now)
+    return {
+        "session_calls": Sum("model_calls", filter=own),
+        "session_tokens": Sum("spent_tokens", filter=own),
+        "calls": _with(memories, "model_calls", whole),
+        "tokens": _with(memories, "spent_tokens", whole),
+    }
+
+
+def _sums_of(columns: Mapping[str, int | None]) -> tuple[Spent, Spent]:
+    """Return what the session spent, and what the whole did, of the columns."""
     return (
-        Spent(calls=sums["session_calls"] or 0, tokens=sums["session_tokens"] or 0),
-        Spent(calls=sums["calls"] or 0, tokens=sums["tokens"] or 0),
+        Spent(calls=columns.get("session_calls") or 0, tokens=columns.get("session_tokens") or 0),
+        Spent(calls=columns.get("calls") or 0, tokens=columns.get("tokens") or 0),
     )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, Q, QuerySet
 
 from chatapp.conf import chatapp_settings
 from chatapp.database import database_now
@@ -72,6 +72,15 @@ def admission(model: str, worker: UUID) -> Admission:
             if row is not None and not _may_call(row, worker):
                 return Admission(refusal=_refusal(row))
     return Admission(is_failing=row is not None and row.failing_since is not None)
+
+
+def has_notes(model: str) -> Exists:
+    """Return, as a column, whether `admission` would find anything to tell of a model.
+
+    Where it would not, the model's calls go out.
+    """
+    noted = Q(opened_at__isnull=False) | Q(failing_since__isnull=False)
+    return Exists(_rows(model).filter(noted))
 
 
 def record_failure(model: str, worker: UUID, error_text: str) -> None:

@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet
 from chatapp.compiled import compiled_read
 from chatapp.database import again_if_cut, database_now, update_returning
 from chatapp.models import Branch, Session
-from compaction.branches.leases import lock_state
+from compaction.branches.leases import lock_state, with_states
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.types import Outcome
@@ -182,7 +182,7 @@ def _insert(request: RunRequest, **claimed: Any) -> _Requested:
 
 
 def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
-    """Return the run if this worker has it now.
+    """Return the run if this worker has it now, with its branch's state (leases.state_of_run).
 
     None when it was claimed or cancelled before, or waits for something that has not come yet.
     """
@@ -197,8 +197,14 @@ def claim(run_id: uuid.UUID, worker: uuid.UUID) -> CompactionRun | None:
     if not claimed:
         return None
     # A session may be deleted at this very moment, and its runs with it.
+    return _claimed_runs.first(run=run_id)
+
+
+@compiled_read
+def _claimed_runs(*, run: uuid.UUID) -> QuerySet[CompactionRun]:
+    """A run with all that its work begins with."""
     rows = CompactionRun.objects.select_related("session", "branch", "profile", "replaces")
-    return rows.filter(pk=run_id).first()
+    return with_states(rows.filter(pk=run))
 
 
 def finish(run: CompactionRun, status: str, *, code: str = "", sentence: str = "") -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -74,14 +75,23 @@ def check(snapshot: BranchSnapshot) -> CompactionRun | None:
     return run
 
 
-def queue_due(snapshot: BranchSnapshot, decision: Decision | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queued:
+    """Whether a branch has a run that waits, and what its state says of its next check then."""
+
+    has_run: bool
+    columns: dict[str, Any]
+
+
+def queue_due(snapshot: BranchSnapshot, decision: Decision | None) -> Queued:
     """Queue the run of a rule that is due on a branch which is about to be released.
 
-    Return what its state says of its next check then, for the UPDATE that releases it.
+    The columns are for the UPDATE that releases it.
     """
     run = _queue(snapshot, decision) if decision is not None else None
     note_problems(snapshot)
-    return _next_columns(snapshot, waits=run is not None)
+    has_run = run is not None
+    return Queued(has_run=has_run, columns=_next_columns(snapshot, waits=has_run))
 
 
 def _has_waiting_run(snapshot: BranchSnapshot) -> bool:
@@ -185,15 +195,18 @@ def _next_columns(snapshot: BranchSnapshot, *, waits: bool) -> dict[str, Any]:
     has_fired = fires is not None and fires <= database_now()
     if fires is None or (has_fired and not waits and not snapshot.backs_off):
         state.cache_expires_at = None
-    when = _next_check(snapshot, None if has_fired else fires)
+    when = _next_check(snapshot, None if has_fired else fires, waits=waits)
     return {"next_check_at": when, "cache_expires_at": state.cache_expires_at}
 
 
-def _next_check(snapshot: BranchSnapshot, fires: datetime | None) -> datetime | None:
+def _next_check(
+    snapshot: BranchSnapshot, fires: datetime | None, *, waits: bool = False
+) -> datetime | None:
     """Return when time alone may make a run due; None: never by itself.
 
     That is when a person's hold or a back-off ends, when the waiting messages are old enough, or
-    when the clock of the prompt cache fires over enough characters.
+    when the clock of the prompt cache fires over enough characters. How old they are is not asked
+    while a run `waits`: whatever comes of it, its end looks again.
     """
     state, profile = snapshot.state, snapshot.profile
     if not profile.enabled:
@@ -205,7 +218,8 @@ def _next_check(snapshot: BranchSnapshot, fires: datetime | None) -> datetime | 
         return state.backoff_until
     least = profile.trigger_on_history_size_chars_when_cache_expiring
     times = [fires] if fires is not None and snapshot.facts.chars >= least else []
-    since = snapshot.waiting_since if ages(profile, snapshot.facts.countable) else None
+    is_asked = not waits and ages(profile, snapshot.facts.countable)
+    since = snapshot.waiting_since if is_asked else None
     if since is not None:
         due = since + timedelta(seconds=profile.compression_cooldown_sec)
         # What is due now is queued, noted, or waits for more messages.

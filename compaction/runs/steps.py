@@ -14,7 +14,6 @@ from django.db.models import F
 from chatapp.database import release_connection
 from compaction.branches.leases import Lease
 from compaction.engine.fidelity.redaction import redact
-from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks
@@ -25,7 +24,6 @@ from compaction.engine.types import (
     SummarizerError,
     SummarizerOverflow,
     SummaryAnswer,
-    SummaryFailed,
     SummaryRequest,
 )
 from compaction.errors import LostRaceError, OutOfTimeError, RunCancelledError, StoppingError
@@ -105,12 +103,13 @@ class Work:
             return True
         return queue.is_stopping() or not running_row(self.run).exists()
 
-    def go_on(self) -> None:
+    def go_on(self, *, looked_at: float = 0.0) -> None:
         """Raise where the next call must not be made; otherwise it counts as made.
 
-        That is when the run was cancelled, is out of time, or when the worker is to stop.
+        That is when the run was cancelled, is out of time, or when the worker is to stop. A run
+        that was looked at just before (`looked_at`, monotonic seconds) is not asked for again.
         """
-        self.look()
+        self.look(is_known_to_run=time.monotonic() - looked_at < LOOK_SECONDS)
         if self.bound is not None:
             if not self.bound.left:
                 raise self.bound.reached()
@@ -121,9 +120,9 @@ class Work:
         if self.bound is not None:
             self.bound.made -= 1
 
-    def look(self) -> None:
+    def look(self, *, is_known_to_run: bool = False) -> None:
         """Raise where the run is not to go on; no call is made."""
-        if not running_row(self.run).exists():
+        if not is_known_to_run and not running_row(self.run).exists():
             raise RunCancelledError("The run was cancelled.")
         if queue.is_stopping():
             raise StoppingError(
@@ -160,7 +159,7 @@ class RunSummarizer:
             self._writer.write_unreported()
             with self._writer.not_the_strategys_fault():
                 if not self._has_come(request):
-                    self._work.go_on()
+                    self._go_on()
                 started = time.monotonic()
                 answer = self._asked(request, started)
         if self._writer.hides_secrets:
@@ -181,11 +180,16 @@ class RunSummarizer:
         ):
             return
         with self._writer.not_the_strategys_fault():
-            self._work.go_on()
+            self._go_on()
             if self._inner.begin(request):
                 self._begun = request
             else:
                 self._work.take_back()
+
+    def _go_on(self) -> None:
+        inner = self._inner
+        looked_at = inner.take_look() if isinstance(inner, ModelSequence) else 0.0
+        self._work.go_on(looked_at=looked_at)
 
     def _has_come(self, request: SummaryRequest) -> bool:
         """Whether the request's call was begun before; wait for its answer, if the run may."""
@@ -291,22 +295,6 @@ class RunSummarizer:
         return self._inner.input_limit(target_tokens)
 
 
-class NoSummarizer:
-    """What a strategy is given that says that it asks nobody: no budget was looked at for it."""
-
-    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
-        """Refuse the call."""
-        raise SummaryFailed(
-            RunCode.STRATEGY_ERROR,
-            "The strategy asked the summariser although it says that it does not "
-            "(uses_summarizer); nothing was sent.",
-        )
-
-    def input_limit(self, target_tokens: int) -> int | None:
-        """Return None: nobody is asked."""
-        return None
-
-
 class StepWriter:
     """Stores every finished call and asks, before the next one, whether to go on."""
 
@@ -361,14 +349,17 @@ class StepWriter:
         # As servers reported them: those of what was too large read nothing.
         cached, prompt = (step.cached_tokens, step.input_tokens) if spent > 1 else (0, 0)
         with self.not_the_strategys_fault(), transaction.atomic():
-            self._work.lease.renew()
-            CompactionRun.objects.filter(pk=run.pk, worker=run.worker).update(
+            own = CompactionRun.objects.filter(pk=run.pk, worker=run.worker)
+            stored = own.filter(self._work.lease.is_ours()).update(
                 model_calls=F("model_calls") + int(step.is_call),
                 spent_tokens=F("spent_tokens") + spent,
                 cached_tokens=F("cached_tokens") + cached,
                 uncached_tokens=F("uncached_tokens") + prompt - cached,
                 **self._run_columns,
             )
+            if not stored:
+                # Heartbeats renew it; this raises what happened to it.
+                self._work.lease.renew()
             self._store(step)
 
     def _store(self, step: Step) -> None:

@@ -44,13 +44,14 @@ from compaction.engine.types import (
 )
 from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import DROPPED_MESSAGES
-from compaction.runs.steps import NoSummarizer, RunSummarizer, StepWriter, Work
+from compaction.runs.steps import RunSummarizer, StepWriter, Work
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
-from compaction.summaries.fidelity import kept_before
+from compaction.summaries.fidelity import KEPT_MESSAGES, kept_before
 from compaction.summaries.summarising_models import models_of
 from compaction.summaries.summarizer import (
     ModelSequence,
+    NoSummarizer,
     admitted,
     storable,
     summarizer_for,
@@ -232,6 +233,7 @@ def _job(
     previous, digest = texts.previous, texts.digest
     before = texts.before
     known = kept_before(before)
+    snapshot.derived[KEPT_MESSAGES] = known.messages
     units: Sequence[Unit] = known.units
     if profile.redact_secrets:
         # Before anything is cut: a key that lost its first line would not be known any more.

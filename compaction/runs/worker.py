@@ -21,9 +21,17 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from chatapp.database import database_now
 from chatapp.models import Branch, Session
-from compaction.branches.leases import Lease, after_lease, asked_state, ensure_state, state_of
+from compaction.branches.leases import (
+    Lease,
+    after_lease,
+    asked_state,
+    ensure_state,
+    state_of,
+    state_of_run,
+)
 from compaction.branches.planning import cut_of, decision_of
 from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
+from compaction.branches.tail import keep_tail
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.errors import BranchBusyError, RunGoneError
@@ -67,8 +75,10 @@ def compact_branch(
     the time it may take; without it, what a waiting user is asked to wait.
     """
     branch = branch or session.branch
+    worker, may_wait = uuid.uuid4(), trigger == Trigger.PROACTIVE or replaces is not None
     # Stored first: the lease is a column of it.
-    state = ensure_state(branch, asked_state(branch, for_run=True).run())
+    found = asked_state(branch, for_run=True).run()
+    state = ensure_state(branch, found, owner=None if may_wait else worker)
     snapshot = snapshot_of(session, state=state, profile=profile)
     request = lifecycle.RunRequest(
         session=session,
@@ -84,14 +94,21 @@ def compact_branch(
         requested_by=requested_by,
     )
     seconds = seconds or compaction_settings.inline_seconds
-    may_wait = trigger == Trigger.PROACTIVE and state.has_waiting_run is not False
-    takes_over = may_wait and lifecycle.waiting_run(snapshot.branch)
-    if takes_over or replaces is not None:
+    if may_wait and (replaces is not None or _is_waited_for(state)):
         # What waits already is done now; what is replaced is read again with the claim.
         return execute_run(lifecycle.request_run(request).pk, seconds=seconds)
-    worker = uuid.uuid4()
-    run = lifecycle.begin_run(request, worker)
+    try:
+        run = lifecycle.begin_run(request, worker)
+    except BaseException:
+        if state.lease_owner == worker:
+            _or_later(Lease(branch_id=state.pk, owner=worker).release)
+        raise
     return _work_on(run, worker, seconds=seconds, read=snapshot)
+
+
+def _is_waited_for(state: CompactionState) -> bool:
+    """Whether a rule's run waits for the branch, as the state was read."""
+    return state.has_waiting_run is not False and lifecycle.waiting_run(state.branch) is not None
 
 
 def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> CompactionRun:
@@ -106,7 +123,11 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     if run is None:
         return _as_it_is(run_id)
     budget = compaction_settings.run_seconds if seconds is None else seconds
-    return _work_on(run, worker, seconds=budget)
+    state = state_of_run(run)
+    read = None
+    if state is not None:
+        read = snapshot_of(run.session, state=state, profile=run.profile)
+    return _work_on(run, worker, seconds=budget, read=read)
 
 
 def _work_on(
@@ -150,8 +171,8 @@ def _work_on(
     if work.bound is not None and work.bound.was_reached:
         _or_later(partial(_finish_in_background, run, work.bound))
     _or_later(partial(note_models, run, work.tried))
-    if snapshot is None or snapshot.state.cursor:
-        # Before a first summary there is none to look back at.
+    if (snapshot is None or snapshot.state.cursor) and not (left and left.has_next):
+        # Before a first summary there is none to look back at; the last run of a backlog does.
         _or_later(partial(_look_back, run))
     if left is None or not left.is_idle:
         _or_later(partial(_check_again, run, left.found if left else None))
@@ -230,9 +251,13 @@ def _look_back(run: CompactionRun) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Left:
-    """A branch after its release: whether nothing is left to look at; as it was read for that."""
+    """A branch after its release: whether nothing is left to look at; as it was read for that.
+
+    `has_next` is whether its next run was queued with the release.
+    """
 
     is_idle: bool = False
+    has_next: bool = False
     found: BranchSnapshot | None = None
 
 
@@ -272,27 +297,28 @@ def _left_as(work: Work, found: BranchSnapshot, still_so: Q) -> _Left | None:
     # What a request did not wait for gets a run of its own (_finish_in_background).
     if columns is None and not (work.bound is not None and work.bound.was_reached):
         found = _by_current_profile(found)
-        if _release_to_next(work.lease, found, alone):
-            return _Left(is_idle=True)
+        if (is_queued := _release_to_next(work.lease, found, alone)) is not None:
+            return _Left(is_idle=True, has_next=is_queued)
     if not work.lease.release_if(still_so, {}):
         return None
     found.state.lease_owner = found.state.lease_expires_at = None
     return _Left(found=_by_current_profile(found))
 
 
-def _release_to_next(lease: Lease, found: BranchSnapshot, condition: Q) -> bool:
+def _release_to_next(lease: Lease, found: BranchSnapshot, condition: Q) -> bool | None:
     """Queue the run that a rule wants next, and release the branch; both or none.
 
-    Return whether that was done. What it takes to decide is read before.
+    Return whether there is such a run; None where nothing was done. What it takes to decide is read
+    before.
     """
     decision = None if found.backs_off else decision_of(found)
     if decision is not None:
         cut_of(found)
     with transaction.atomic():
-        columns = queue_due(found, decision)
-        is_released = lease.release_if(condition, columns)
+        queued = queue_due(found, decision)
+        is_released = lease.release_if(condition, queued.columns)
         transaction.set_rollback(not is_released)
-    return is_released
+    return queued.has_run if is_released else None
 
 
 def _as_stored(run: CompactionRun, before: BranchSnapshot) -> BranchSnapshot | None:
@@ -307,7 +333,10 @@ def _as_stored(run: CompactionRun, before: BranchSnapshot) -> BranchSnapshot | N
     if before.state.has_no_pins and known.has_pins_behind is False:
         state.pinned_sums = before.state.pinned_sums
         state.known_to_run = replace(known, has_draft=False, has_summaries=True)
-    return _as_it_is_now(run, before, state)
+    found = _as_it_is_now(run, before, state)
+    # Of what came since, or was taken away, the condition of the release tells (_still_so).
+    keep_tail(found, before)
+    return found
 
 
 def _still_so(found: BranchSnapshot) -> Q:

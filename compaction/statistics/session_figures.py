@@ -30,7 +30,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, FirstValue, RowNumber
 
-from chatapp.models import Message, Session
+from chatapp.models import Branch, Message, Session
 from compaction.models import CompactionProfile, DailyFigures, SessionFigures, SessionSummary
 from compaction.models.summaries import HOLDS_EARLIER_VERSION
 from compaction.profiles import find_profile, parameters_of
@@ -111,27 +111,42 @@ def changed_sessions() -> QuerySet[Session]:
 
 
 def _worked_out(ids: Sequence[UUID]) -> list[SessionFigures]:
-    """Return the figures of some sessions, in four statements.
+    """Return the figures of some sessions, in five statements.
 
     How they stand is read first: what changes meanwhile is seen the next time.
     """
     sessions: QuerySet[Any] = Session.objects.filter(pk__in=ids).order_by()
     stood: list[dict[str, Any]] = list(sessions.values("pk", **_aliased()))
-    spoken = Message.objects.filter(session__in=ids, kind__in=Message.SPOKEN)
-    messages = dict(spoken.order_by().values_list("session").annotate(count=Count("pk")))
+    messages = _messages_of(ids)
     summaries: dict[UUID, int] = defaultdict(int)
     for session, tokens in _sent_summaries(ids).values_list("session", "summary_tokens"):
         summaries[session] += tokens
     return [
         SessionFigures(
             session_id=row["pk"],
-            messages=messages.get(row["pk"], 0),
+            messages=messages[row["pk"]],
             tokens_stored=row["now_token_total"],
             tokens_sent=_behind(row) + summaries[row["pk"]],
             **{name: row[f"now_{name}"] for name in _STOOD},
         )
         for row in stood
     ]
+
+
+def _messages_of(ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Return how many messages some sessions have, their forks' own ones included.
+
+    A branch that begins by itself has its number stored; of forks, which are shorter, it is
+    counted. So a long conversation is not read again whenever a message has come.
+    """
+    branches = Branch.objects.filter(session__in=ids)
+    forks = branches.filter(parent__isnull=False, fork_position__isnull=False)
+    whole = branches.exclude(pk__in=forks.values("pk")).order_by().values_list("session")
+    found = defaultdict(int, whole.annotate(count=Sum("message_count")))
+    own = Message.objects.filter(branch__in=forks, kind__in=Message.SPOKEN).order_by()
+    for session, count in own.values_list("branch__session").annotate(count=Count("pk")):
+        found[session] += count
+    return found
 
 
 def _aliased() -> dict[str, Any]:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from chatapp.models import Branch, Message
-from chatapp.transcript import insert_between
-from chatapp.transcript.sums import PathSums
+from chatapp.transcript import Gap, insert_between
 from chatapp.transcript.writing import NewMessage
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
@@ -98,17 +97,15 @@ def sent_text_of(outcome: Outcome) -> str:
     )
 
 
-def write_placeholder(
-    branch: Branch, summary: SessionSummary, *, last: Message | None = None
-) -> None:
+def write_placeholder(branch: Branch, summary: SessionSummary, *, gap: Gap | None = None) -> None:
     """Write the row that marks where the summary stands: behind the last message it covers.
 
-    `last` is that message where the caller has read it in the same transaction.
+    `gap` is that place where the caller has read it in the same transaction.
     """
     insert_between(
         branch,
         after=summary.covers_through,
-        through=None if last is None else PathSums.through(last),
+        gap=gap,
         draft=NewMessage(
             wire={"role": "assistant", "content": PLACEHOLDER_NOTICE},
             kind=Message.Kind.PLACEHOLDER,

@@ -8,7 +8,7 @@ of this one are told to be the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -44,13 +44,16 @@ _OWN_PLACE = frozenset(
 # --- storing --------------------------------------------------------------------------------------
 
 
-def store_fidelity(summary: SessionSummary, outcome: Outcome) -> None:
+def store_fidelity(
+    summary: SessionSummary, outcome: Outcome, *, there: Mapping[Any, UUID] | None = None
+) -> None:
     """Store clauses, lines and quality of a summary that was just written, as far as there are any.
 
     Call it in the transaction that stores the summary. A source that is no message of the session
-    any more becomes a line without a source.
+    any more becomes a line without a source. `there` are messages that were just read
+    (Kept.messages), with their sessions: they go with those alone.
     """
-    quality, known = outcome.quality, _known_messages(summary, outcome)
+    quality, known = outcome.quality, _known_messages(summary, outcome, there or {})
     if outcome.units or quality is not None:
         row = SummaryUnits(
             summary=summary,
@@ -63,7 +66,7 @@ def store_fidelity(summary: SessionSummary, outcome: Outcome) -> None:
 
 def store_quality(summary: SessionSummary, outcome: Outcome) -> None:
     """Store lines and quality alone: of a text whose clauses no later pass chooses from."""
-    _store_quality(summary, outcome, _known_messages(summary, outcome))
+    _store_quality(summary, outcome, _known_messages(summary, outcome, {}))
 
 
 def _store_quality(summary: SessionSummary, outcome: Outcome, known: Mapping[Any, UUID]) -> None:
@@ -75,15 +78,19 @@ def _store_quality(summary: SessionSummary, outcome: Outcome, known: Mapping[Any
         _insert_quality([row])
 
 
-def _known_messages(summary: SessionSummary, outcome: Outcome) -> Mapping[Any, UUID]:
+def _known_messages(
+    summary: SessionSummary, outcome: Outcome, just_read: Mapping[Any, UUID]
+) -> Mapping[Any, UUID]:
     """Return the ids of the messages that are named, each by the form in which it was read.
 
-    Those that the summary was linked to just now are there; the others are looked up.
+    Those that the summary was linked to just now are there, and those that were just read of its
+    session; the others are looked up.
     """
     sources = (source.message for line in outcome.lines for source in line.sources)
     named = {*sources, *(unit.message for unit in outcome.units)} - {None}
     ids = {read: _id(read) for read in named}
     linked = {item.id for item in outcome.items}
+    linked |= {read for read, session in just_read.items() if session == summary.session_id}
     older = {pk for read, pk in ids.items() if read not in linked}
     there = Message.objects.filter(pk__in=older, session=summary.session_id)
     gone = older - set(there.values_list("pk", flat=True)) if older else set()
@@ -164,10 +171,14 @@ def _lost_row(fact: LostFact) -> dict[str, Any]:
 class Kept:
     """What summaries keep for the next pass: their clauses, and what all weighs that was named up
     to the end of the last one; 0 where nobody counted it.
+
+    `messages` are those that the clauses come from, as the database gives their ids, with their
+    sessions.
     """
 
     units: tuple[Unit, ...] = ()
     named_weight: float = 0.0
+    messages: Mapping[Any, UUID] = field(default_factory=dict)
 
 
 def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
@@ -185,6 +196,7 @@ def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
     return Kept(
         units=tuple(_unit(unit, places) for unit in stored),
         named_weight=float(last.named_weight or 0.0) if last is not None else 0.0,
+        messages={place.read: place.session for place in places.values()},
     )
 
 
@@ -197,14 +209,17 @@ def named_before(summary: SessionSummary | None) -> float:
 
 
 _COLUMNS, _MESSAGE = 10, 4
+# In `derived` of a snapshot that a summary is made for: Kept.messages of those that it continues.
+KEPT_MESSAGES = "kept_messages"
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a message stands, and its id as the database gives it."""
+    """Where a message stands, its id as the database gives it, and its session's."""
 
     position: int
     read: Any
+    session: UUID
 
 
 def _places_of(messages: Iterable[str]) -> dict[str, _Place]:
@@ -212,8 +227,11 @@ def _places_of(messages: Iterable[str]) -> dict[str, _Place]:
     if not messages:
         return {}
     as_read = Message._meta.pk.get_db_prep_value
-    rows = Message.objects.filter(pk__in=messages).values_list("pk", "position")
-    return {str(pk): _Place(position, as_read(pk, connection)) for pk, position in rows}
+    rows = Message.objects.filter(pk__in=messages).values_list("pk", "position", "session")
+    return {
+        str(pk): _Place(position, as_read(pk, connection), session)
+        for pk, position, session in rows
+    }
 
 
 def _unit(row: Sequence[Any], places: Mapping[str, _Place]) -> Unit:

@@ -71,13 +71,23 @@ class ModelSequence:
         self.noted_failing: set[str] = set()
         self.answered: list[Choice] = []
         self._begun: Choice | None = None
+        # When the run was found running as it was admitted; 0 once a call was made since.
+        self.looked_at = 0.0
 
-    def admit(self, worker: UUID) -> None:
+    def take_look(self) -> float:
+        """Return when the run was last found running (monotonic seconds), once: for one call."""
+        looked_at, self.looked_at = self.looked_at, 0.0
+        return looked_at
+
+    def admit(self, worker: UUID, *, first_is_clear: bool = False) -> None:
         """Have the breakers say who may be asked, by a worker that tells them of its calls.
 
-        Raises MustWaitError while none of the models may be called.
+        The first model's is not asked where it is known to have nothing to tell
+        (circuit_breaker.has_notes). Raises MustWaitError while none of the models may be called.
         """
         self._worker = worker
+        if first_is_clear and isinstance(self.first.summarizer, ModelSummarizer):
+            self._admit(self.first)
         refusals: list[Refusal] = []
         while self._choices:
             refusal = self._refusal_of(self._choices[0])
@@ -205,11 +215,14 @@ class ModelSequence:
             return None
         found = circuit_breaker.admission(choice.alias, self._worker)
         if found.refusal is None:
-            self._admitted.add(choice.alias)
-            self._untold.add(choice.alias)
+            self._admit(choice)
         if found.is_failing:
             self.noted_failing.add(choice.alias)
         return found.refusal
+
+    def _admit(self, choice: Choice) -> None:
+        self._admitted.add(choice.alias)
+        self._untold.add(choice.alias)
 
     def _pass_over(self, choice: Choice, code: str) -> None:
         self._choices.remove(choice)

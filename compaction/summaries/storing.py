@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from chatapp.database import database_now, update_returning
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
-from chatapp.transcript import lock_branches
+from chatapp.transcript import Gap, gap_of, lock_branches, with_gap
 from compaction.branches.holds import RELEASED, note_end_of_hold
 from compaction.branches.leases import Lease, after_lease
 from compaction.branches.snapshot import BranchSnapshot
@@ -35,7 +35,7 @@ from compaction.summaries.columns import (
     metadata_of,
     write_placeholder,
 )
-from compaction.summaries.fidelity import store_fidelity
+from compaction.summaries.fidelity import KEPT_MESSAGES, store_fidelity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,8 @@ class Ends:
 
     first: Message
     last: Message
+    # Behind the last one, on the run's branch.
+    gap: Gap
 
 
 def hold_positions(run: CompactionRun, outcome: Outcome) -> Ends:
@@ -55,14 +57,17 @@ def hold_positions(run: CompactionRun, outcome: Outcome) -> Ends:
     lock_branches(run.session_id)
     ends = outcome.items[0].id, outcome.items[-1].id
     first, last = (Message._meta.pk.to_python(end) for end in ends)
-    found = Message.objects.only("position", "tokens_through", "chars_through", "created_at")
-    rows = found.in_bulk([first, last])
-    if not {first, last} <= rows.keys() or rows[last].position != outcome.items[-1].position:
+    # Behind this position or nowhere: that it still is the last one's is looked at below.
+    end = outcome.items[-1].position
+    read = Message.objects.only("position", "tokens_through", "chars_through", "created_at")
+    found = with_gap(read.filter(pk__in={first, last}), run.branch_id, after=end)
+    rows = {row.pk: row for row in found}
+    if not {first, last} <= rows.keys() or rows[last].position != end:
         raise LostRaceError(
             "The session's positions were renumbered while the summary was being written; "
             "nothing was stored."
         )
-    return Ends(first=rows[first], last=rows[last])
+    return Ends(first=rows[first], last=rows[last], gap=gap_of(rows[last]))
 
 
 def claim_state(lease: Lease, *, cursor: int, changes: dict[str, Any]) -> CompactionState:
@@ -281,10 +286,10 @@ def write_summary(
         **asked_columns(snapshot, run, outcome),
     )
     link_sources(summary, sources, received=(item.id for item in outcome.items))
-    store_fidelity(summary, outcome)
+    store_fidelity(summary, outcome, there=snapshot.derived.get(KEPT_MESSAGES))
     if not is_draft:
         is_at_last = summary.covers_through == ends.last.position
-        write_placeholder(snapshot.branch, summary, last=ends.last if is_at_last else None)
+        write_placeholder(snapshot.branch, summary, gap=ends.gap if is_at_last else None)
     return summary
 
 

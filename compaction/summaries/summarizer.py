@@ -5,6 +5,7 @@ A run may call a model as long as the hour's budget and the model's circuit brea
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -19,11 +20,12 @@ from chatapp.selectors import counter_of
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
-from compaction.engine.types import Summarizer, SummaryRequest
-from compaction.errors import MustWaitError
-from compaction.limits.budget import overspent
-from compaction.limits.circuit_breaker import BREAKER_OPEN
+from compaction.engine.types import Summarizer, SummaryAnswer, SummaryFailed, SummaryRequest
+from compaction.errors import MustWaitError, RunCancelledError
+from compaction.limits.budget import column_of_spent, may_be_overspent, overspent
+from compaction.limits.circuit_breaker import BREAKER_OPEN, has_notes
 from compaction.models import CompactionRun
+from compaction.selectors import running_row
 from compaction.summaries.conversation_input import ConversationInput
 from compaction.summaries.model_summarizer import ModelSummarizer, storable
 from compaction.summaries.sequence import Choice, ModelSequence
@@ -125,17 +127,45 @@ def _note_change(session: Session, change: Adaptation, error: ModelError) -> Non
     )
 
 
+class NoSummarizer:
+    """What a strategy is given that says that it asks nobody: no budget was looked at for it."""
+
+    def summarize(self, request: SummaryRequest) -> SummaryAnswer:
+        """Refuse the call."""
+        raise SummaryFailed(
+            RunCode.STRATEGY_ERROR,
+            "The strategy asked the summariser although it says that it does not "
+            "(uses_summarizer); nothing was sent.",
+        )
+
+    def input_limit(self, target_tokens: int) -> int | None:
+        """Return None: nobody is asked."""
+        return None
+
+
 def admitted(run: CompactionRun, summarizer: Summarizer) -> Summarizer:
     """Return the summariser to use for a run: its calls are told to the models' breakers.
 
-    Choosing sentences needs no leave. Raises MustWaitError while the budget of the last hour is
-    used up, unless an operator asked for the run, or while the breakers of all models are open.
+    Choosing sentences needs no leave. One statement tells whether the run still runs, what was
+    spent and whether anything stands in the first model's breaker; only what is not well is looked
+    at by itself. Raises MustWaitError while the budget of the last hour is used up, unless an
+    operator asked for the run, or while the breakers of all models are open, and RunCancelledError
+    where somebody cancelled the run.
     """
     if not isinstance(summarizer, ModelSequence) or run.worker is None:
         return summarizer
+    started = time.monotonic()
+    found = running_row(run).annotate(
+        spent=column_of_spent(run.session), has_notes=has_notes(summarizer.first.alias)
+    )
+    look = found.values("spent", "has_notes").first()
+    if look is None:
+        raise RunCancelledError("The run was cancelled.")
     asked_by_operator = run.requested_by is not None and run.requested_by.is_staff
-    over = None if asked_by_operator else overspent(run.session)
-    if over is not None:
-        raise MustWaitError(over.sentence, code=OVER_BUDGET, until=over.frees_at)
-    summarizer.admit(run.worker)
+    if not asked_by_operator and may_be_overspent(look["spent"]):
+        over = overspent(run.session)
+        if over is not None:
+            raise MustWaitError(over.sentence, code=OVER_BUDGET, until=over.frees_at)
+    summarizer.looked_at = started
+    summarizer.admit(run.worker, first_is_clear=not look["has_notes"])
     return summarizer

@@ -20,7 +20,7 @@ from tests.bench.statements import Asked, counted
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT, LONG = 100, 300
 # (statements, commits) at most.
-FIRST_COMPACTION, NEXT_BATCH = (30, 4), (37, 3)
+FIRST_COMPACTION, NEXT_BATCH = (25, 4), (27, 3)
 # PostgreSQL locks branches, and the state, by statements of their own.
 LOCKS_ON_POSTGRESQL = 3
 
@@ -51,8 +51,9 @@ def asked_by_third_batch(count: int) -> Asked:
     runs = CompactionRun.objects.filter(session=session)
     for _ in range(2):
         execute_run(runs.get(status="queued").pk)
+    third = runs.get(status="queued").pk
     with counted() as asked:
-        run = execute_run(runs.get(status="queued").pk)
+        run = execute_run(third)
     assert run.status == CompactionRun.Status.SUCCEEDED, run.error
     return asked
 

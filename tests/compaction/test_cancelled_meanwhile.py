@@ -8,11 +8,12 @@ import time
 import pytest
 from django.db import connection, connections
 
-from compaction.branches.leases import Lease
+from compaction.engine.types import Step
 from compaction.errors import CompactionError
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.lifecycle import cancel_run
 from compaction.runs.scheduling import check_branch
+from compaction.runs.steps import StepWriter
 from compaction.runs.worker import execute_run
 from compaction.summaries import storing
 from tests.factories import SessionFactory, profile, talk
@@ -84,12 +85,13 @@ def test_while_the_summary_is_stored(run, monkeypatch):
 
 
 def test_while_a_step_is_stored(run, monkeypatch):
-    meeting, real = Meeting(), Lease.renew
+    meeting, real = Meeting(), StepWriter._store
 
-    def slowly(lease: Lease) -> None:
-        real(lease)
-        if connection.in_atomic_block:
-            meeting.wait()
+    def slowly(writer: StepWriter, step: Step) -> None:
+        # The run's row is held, with what the call cost.
+        assert connection.in_atomic_block
+        meeting.wait()
+        real(writer, step)
 
-    monkeypatch.setattr(Lease, "renew", slowly)
+    monkeypatch.setattr(StepWriter, "_store", slowly)
     holds(run, work_and_cancel(run, meeting))

@@ -22,10 +22,12 @@ from chatapp.models import Message, Session
 from chatapp.round_trips import Statement
 from chatapp.selectors import pinned_sums, pins_behind
 from chatapp.transcript import set_pinned
+from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionProfile, CompactionRun
 from compaction.profiles import save_profile
 from compaction.runs.lifecycle import waiting_run
 from compaction.runs.scheduling import assign_profile
+from compaction.runs.worker import execute_run
 from tests.compaction.support import compact, say
 from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
@@ -163,6 +165,8 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     )
     assert waiting_run(session.branch) is not None
     take_a_turn_that_leaves_messages_out(session)
+    assert snapshot_of(session).waiting_since is not None
+    assert execute_run(waiting_run(session.branch).pk).is_finished
     key = {"Authorization": f"Bearer {api_key(session.owner)}"}
     assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}

@@ -20,6 +20,7 @@ from chatapp.transcript.writing import NewMessage
 from compaction.branches.context_builder import context_of
 from compaction.branches.leases import Lease, ensure_state
 from compaction.branches.snapshot import snapshot_of
+from compaction.doctor import summaries
 from compaction.doctor.examine import examine
 from compaction.models import (
     CompactionRun,
@@ -182,6 +183,14 @@ def test_it_is_found_left_alone_and_then_repaired(session, harm, code):
     assert "1 repaired" in said
     assert codes(session) == []
     assert sent(session) == before
+
+
+def test_links_are_read_some_summaries_at_a_time(session, monkeypatch):
+    monkeypatch.setattr(summaries, "SUMMARIES_AT_ONCE", 1)
+    assert codes(session) == []
+    for summary in SessionSummary.objects.all():
+        SessionSummaryMessage.objects.filter(summary=summary).first().delete()
+    assert codes(session).count("links_missing") == 2
 
 
 def test_a_summary_without_its_links_is_taken_back_and_its_messages_are_sent(session):

@@ -51,6 +51,8 @@ def test_a_request_tries_again_when_a_worker_just_had_the_branch(
             raise BranchBusyError("Another run is compacting this branch.")
         return real(cls, branch_id, owner)
 
+    # Nor is the branch as it was read, then.
+    monkeypatch.setattr(Lease, "acquire_as_read", classmethod(lambda cls, state, owner: None))
     monkeypatch.setattr(Lease, "acquire_or_steal", classmethod(take))
     say(session, "and now?")
     assert first

@@ -168,13 +168,13 @@ def test_a_session_that_is_deleted_while_its_run_begins(session, monkeypatch):
 
 def test_a_session_that_is_deleted_between_claim_and_read(session, monkeypatch):
     run = check_branch(session)
-    real = lifecycle.CompactionRun.objects.select_related
+    real = lifecycle._claimed_runs.first
 
-    def deleted(*names):
+    def deleted(**named):
         type(session).objects.filter(pk=session.pk).delete()
-        return real(*names)
+        return real(**named)
 
-    monkeypatch.setattr(lifecycle.CompactionRun.objects, "select_related", deleted)
+    monkeypatch.setattr(lifecycle._claimed_runs, "first", deleted)
     with pytest.raises(RunGoneError):
         execute_run(run.pk)
 

@@ -127,6 +127,24 @@ def test_another_branch_is_the_one_that_counts(sessions):
     assert totals() == anew()
 
 
+def test_messages_of_forks_count_and_those_they_share_count_once(sessions):
+    row = Message.objects.filter(session=sessions[0]).order_by("position")[3]
+    for marker in (60, 80):
+        transcript.activate(sessions[0], transcript.fork(sessions[0], at=row))
+        store(sessions[0], talk(marker // 20 - 2, marker=marker))
+    refresh_session_figures()
+    spoken = Message.objects.filter(session=sessions[0], kind__in=Message.SPOKEN)
+    assert SessionFigures.objects.get(session=sessions[0]).messages == spoken.count() == 12 + 2 + 4
+
+
+def test_no_message_of_a_long_conversation_is_counted_again(sessions):
+    store(sessions[0], talk(1, marker=60))
+    with CaptureQueriesContext(connection) as captured:
+        refresh_session_figures()
+    counts = [one["sql"] for one in captured if "COUNT" in one["sql"] and "messages" in one["sql"]]
+    assert all('"parent_id" IS NOT NULL' in sql for sql in counts)
+
+
 def test_what_is_erased_is_gone(sessions):
     Session.objects.filter(pk=sessions[0].pk).delete()
     assert SessionFigures.objects.count() == 2
