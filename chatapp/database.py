@@ -195,6 +195,26 @@ def beating(sign: Callable[[], bool], *, seconds: float, who: str) -> Iterator[N
         thread.join()
 
 
+@contextmanager
+def overwriting_what_is_deleted() -> Iterator[None]:
+    """Have SQLite write zeros over rows that are deleted inside, also in its log of changes.
+
+    Its file would keep their texts until the room is used again, as PostgreSQL's do until vacuum.
+    """
+    if connection.vendor != "sqlite":
+        yield
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA secure_delete = ON")
+        try:
+            yield
+        finally:
+            cursor.execute("PRAGMA secure_delete = OFF")
+    if not connection.in_atomic_block:
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def database_now() -> datetime:
     """Return the time by the database's clock, which is one for all machines whose own may differ.
 

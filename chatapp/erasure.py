@@ -25,6 +25,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import CASCADE, ForeignObjectRel, Model, QuerySet
 from django.dispatch import Signal
 
+from chatapp.database import overwriting_what_is_deleted
 from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
 from chatapp.models import Branch, ImportJob, Message, Session
@@ -79,6 +80,11 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     `on_session` is called for each session that is gone. The user is switched off first, so that
     nothing new comes in.
     """
+    with overwriting_what_is_deleted():
+        return _erased(user, on_session)
+
+
+def _erased(user: Any, on_session: Callable[[], None]) -> Erased:
     type(user)._default_manager.filter(pk=user.pk).update(is_active=False)
     counts: Counter[str] = Counter()
     log = _AdminLog(counts)
@@ -86,7 +92,7 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     user_erased.send(sender=type(user), user=user)
     # First, so that a worker makes no more sessions of a file of theirs.
     _delete_in_batches(ImportJob.objects.filter(owner=user), counts, log)
-    for key in Session.objects.filter(owner=user).values_list("pk", flat=True).iterator():
+    for key in _keys_until_none(Session.objects.filter(owner=user)):
         _delete_session(key, counts, log)
         on_session()
     _delete_in_batches(ApiKey.objects.filter(owner=user), counts, log)
@@ -129,6 +135,15 @@ def _of_owner(user: Any) -> Iterator[type[Model]]:
         is_owner = relation.on_delete is CASCADE and relation.field.name == "owner"
         if is_owner and relation.related_model not in own:
             yield relation.related_model
+
+
+def _keys_until_none(rows: QuerySet[Any]) -> Iterator[Any]:
+    """Yield the keys of rows that are deleted one by one.
+
+    No cursor stays open: on SQLite its connection could not write any more once somebody else has.
+    """
+    while keys := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        yield from keys
 
 
 def _delete_session(key: UUID, counts: Counter[str], log: _AdminLog) -> None:
@@ -217,13 +232,16 @@ class _AdminLog:
         for content_type in ContentType.objects.filter(pk__in=self._entries.values("content_type")):
             about = self._entries.filter(content_type=content_type)
             there = _stored_keys(content_type.model_class(), about)
+            nameless: dict[int, str] = {}
             for entry in about.only("object_id", "object_repr", "change_message").iterator():
-                nameless = f"{content_type.name.capitalize()} {short_id(entry.object_id or '')}"
+                name = f"{content_type.name.capitalize()} {short_id(entry.object_id or '')}"
                 told = (entry.object_repr, entry.change_message)
-                if entry.object_id not in there and told != (nameless, ""):
-                    changed = LogEntry.objects.filter(pk=entry.pk)
-                    changed.update(object_repr=nameless, change_message="")
-                    self._counts[_TITLES] += 1
+                if entry.object_id not in there and told != (name, ""):
+                    nameless[entry.pk] = name
+            # Behind the cursor, beside which SQLite might not write.
+            for key, name in nameless.items():
+                LogEntry.objects.filter(pk=key).update(object_repr=name, change_message="")
+            self._counts[_TITLES] += len(nameless)
 
     def forget_user(self, user: Any) -> None:
         """Delete the entries about the user; what the user did to others' rows stays, nameless."""

@@ -2,7 +2,9 @@
 
 uvicorn gives a request's head as long as it takes, so a client that sends a byte now and then holds
 a connection for ever; enough of them hold all that there are. `manage.py serve` uses this protocol.
-The body has a limit of its own (chatapp.handler), which works under every server.
+The body has a limit of its own (chatapp.handler), which works under every server. Who goes on
+sending a body that was answered already is read for a while, so that the answer arrives: a
+connection that is closed while data comes in is reset, and what was written is lost.
 """
 
 from __future__ import annotations
@@ -15,12 +17,18 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 60
 """A request's head, the first one's and each later one's, arrives within this time."""
+LINGER_SECONDS = 30
+"""What still comes of a body that was answered already is read, and dropped, for so long."""
 
 
 class TimedHeadProtocol(H11Protocol):
-    """Answers 408 where the head of a request is not there in time, and closes the connection."""
+    """Answers 408 where the head of a request is not there in time, and closes the connection.
+
+    Who sends on and on behind an answer is let go, too.
+    """
 
     _head_timer: asyncio.TimerHandle | None = None
+    _linger_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
@@ -34,10 +42,19 @@ class TimedHeadProtocol(H11Protocol):
             self._wait_for_head()
         else:
             self._head_is_there()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._body_is_over()
+
+    def on_response_complete(self) -> None:
+        """Begin to wait for the rest of a body that nobody reads."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
+            self._linger_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
         self._head_is_there()
+        self._body_is_over()
         super().connection_lost(exc)
 
     def _wait_for_head(self) -> None:
@@ -48,6 +65,11 @@ class TimedHeadProtocol(H11Protocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _body_is_over(self) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._linger_timer = None
 
     def _give_up(self) -> None:
         """Say why the connection is closed, and close it."""

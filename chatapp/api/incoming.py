@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from rest_framework import serializers
@@ -73,7 +74,12 @@ def _check_function_call(data: dict[str, Any]) -> None:
 
 def _check_user_message(data: dict[str, Any], fields: dict[str, Any]) -> None:
     if not fields["content"] and not has_parts_besides_text(fields):
-        raise serializers.ValidationError("content: a user's message needs a text or a part.")
+        # Fields of one's own are kept, so a slip of the pen is no unknown field here.
+        near = [] if "content" in data else get_close_matches("content", data, n=1)
+        hint = f" Did you mean 'content' by {near[0]!r}?" if near else ""
+        raise serializers.ValidationError(
+            f"content: a user's message needs a text or a part.{hint}"
+        )
     if _holds_nul(data.get("content")):
         raise serializers.ValidationError(
             "content: has a NUL character, which is no text. Remove it and send it again."

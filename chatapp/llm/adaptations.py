@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from chatapp.llm.error_forms import EFFORT_WORDS, STREAMING
+from chatapp.llm.error_forms import EFFORT_WORDS, STREAMING, topics_of
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.errors import ModelError
 from chatapp.llm.registry import ModelConfig
@@ -52,8 +52,31 @@ _VERBS = frozenset({"store", "include"})
 _MEANT_AS_NAME = r"(?:['\"`(\[:=]\s?|\b(?:parameter|argument|field|key|property)s?\s)"
 _OTHER_API = {"chat": "responses", "responses": "chat"}
 
+# What asks a model to think, on either wire.
+_EFFORT = ("reasoning_effort", "reasoning")
 # What a server says that takes no message without a text.
-_NULL = lazy_pattern(r"\bnull\b|\bnone\b|<nil>|\bvalid string\b|\bfield required\b")
+_NULL = lazy_pattern(r"\bnull\b|\bnone(?:type)?\b|<nil>|\bvalid string\b|\bfield required\b")
+# What a server says that takes no system message at all, and of one that takes it elsewhere.
+_TAKES_NONE = lazy_pattern(
+    r"\b(?:may|must|can|should) not\b|\bcan(?:not|'t)\b"
+    r"|\bnot (?:a member|a valid|supported|enabled|available|allowed|accepted|permitted)\b"
+    r"|(?:\bnot|n't) (?:support|accept|allow|take|know|have)\b"
+    r"|\b(?:unsupported|unknown|unrecogni[sz]ed|invalid)\b|\bno (?:system|developer)\b"
+    r"|\bwithout\b|\bremove\b|\b(?:disabled|switched off|turned off|prohibited|forbidden|rejected"
+    r"|blocked|locked|denied|absent)\b"
+)
+_TAKES_ONE = lazy_pattern(
+    r"\b(?:one|two|single|several|multiple|second|duplicate|first|start|begin\w*|front|middle|last"
+    r"|after|before|once|position|order)\b"
+)
+# A refusal with no status that says what it means: one of what was sent.
+_OF_FORM = (400, 422, 500)
+# What is spoken of under other names than the parameter's.
+_SPOKEN_OF = (
+    (lazy_pattern(r"\b(?:reasoning|thinking|effort)\b"), _EFFORT),
+    (lazy_pattern(r"\bsampling\b|\btemperatures?\b"), ("temperature",)),
+)
+_STREAM = lazy_pattern(r"\bstream(?:s|ed|ing)?\b")
 # What servers and frameworks say of a path that they do not have, and of nothing else.
 _NO_PATH = lazy_pattern(
     r"(?:http status )?(?:40[45])?[ :]*(?:page |route |url )?(?:not found|method not allowed)\.?"
@@ -78,8 +101,6 @@ _STEPS: Mapping[ErrorKind, tuple[str, ...]] = {
     ErrorKind.PARTS_REFUSED: (TEXTS_ONLY, FLAT),
     ErrorKind.REJECTED: (FLAT,),
 }
-# What asks a model to think, on either wire.
-_EFFORT = ("reasoning_effort", "reasoning")
 # What a server says that misses the thoughts of its earlier answers.
 _MISSES = lazy_pattern(
     r"passed? back|\bmissing\b|\brequired\b|must (?:be (?:sent|included|present|provided)|start)"
@@ -165,20 +186,58 @@ def adaptation_for(
         change = _of_unknown_meaning(error, request, arguments, done)
         if change is not None:
             return change
-    code = next((code for code in _steps(error, arguments) if code not in done), None)
+    code = next((code for code in _steps(error, request, arguments) if code not in done), None)
     if code is None or (code == FLAT and not _may_be_about_messages(error)):
         return None
     return _dropped(code.removeprefix(DROP)) if code.startswith(DROP) else _told(code)
 
 
-def _steps(error: ModelError, arguments: Mapping[str, Any]) -> tuple[str, ...]:
-    steps = _STEPS.get(error.kind, ())
-    if error.kind is ErrorKind.PARTS_REFUSED and _NULL.search(error.detail.lower()):
+def _steps(
+    error: ModelError, request: ModelRequest, arguments: Mapping[str, Any]
+) -> tuple[str, ...]:
+    if error.kind is not ErrorKind.REJECTED or error.status not in _OF_FORM:
+        return _steps_of(error.kind, error, arguments)
+    # Nobody knows the wording: what it speaks of is changed first, and all of it at last.
+    topics = [kind for kind in topics_of(f"{error.param} {error.detail}") if _has(kind, request)]
+    topics = [_by_role_at(error, arguments) or kind for kind in topics]
+    steps = dict.fromkeys(step for kind in topics for step in _steps_of(kind, error, arguments))
+    if not _TAKES_NONE.search(error.detail.lower()):
+        steps.pop(f"{DROP}tools", None)
+    return (*(step for step in steps if step != FLAT), FLAT)
+
+
+def _has(kind: ErrorKind, request: ModelRequest) -> bool:
+    """Whether the request has what a kind is about; tools that are only offered are for no row."""
+    if kind is ErrorKind.PARTS_REFUSED:
+        return any(not isinstance(one.get("content"), str) for one in request.messages)
+    if kind is ErrorKind.SYSTEM_ORDER:
+        return any(one["role"] == "system" for one in request.messages)
+    return kind is ErrorKind.ROLE_ORDER or any(one.get("tool_calls") for one in request.messages)
+
+
+def _by_role_at(error: ModelError, arguments: Mapping[str, Any]) -> ErrorKind | None:
+    """Return the kind of a refusal of the role that one message has: that of a system, of a tool.
+
+    Servers name the place, and those roles that they take.
+    """
+    sent, index = arguments.get("messages") or (), error.message_index
+    if index is None or index >= len(sent) or "role" not in f"{error.param} {error.detail}".lower():
+        return None
+    kinds = {"system": ErrorKind.SYSTEM_ORDER, "tool": ErrorKind.TOOLS_REFUSED}
+    return kinds.get(sent[index]["role"])
+
+
+def _steps_of(kind: ErrorKind, error: ModelError, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    steps = _STEPS.get(kind, ())
+    words = error.detail.lower()
+    if kind is ErrorKind.PARTS_REFUSED and _NULL.search(words):
         return (TEXT_BESIDE_CALLS, *steps)
-    if error.kind is not ErrorKind.THOUGHTS_REFUSED:
+    if kind is ErrorKind.SYSTEM_ORDER and _takes_no_system_message(words):
+        return (SYSTEM_AS_USER, *steps)
+    if kind is not ErrorKind.THOUGHTS_REFUSED:
         return steps
     asked = tuple(f"{DROP}{name}" for name in _EFFORT if name in arguments)
-    misses = (WITH_THOUGHTS,) if _MISSES.search(error.detail.lower()) else ()
+    misses = (WITH_THOUGHTS,) if _MISSES.search(words) else ()
     return (*misses, *steps[:1], *asked, *steps[1:])
 
 
@@ -192,7 +251,7 @@ def _of_unknown_meaning(
     """
     if error.status in (400, 422):
         named = {name: value for name, value in arguments.items() if _is_no_word(name)}
-        found = _without_parameter(error, named, done)
+        found = _without_parameter(error, named, done) or _of_topic(error, request, arguments, done)
         if found is None and FLAT in done and TEXTS_ONLY not in done and _has_parts(request):
             return _told(TEXTS_ONLY)
         return found
@@ -201,9 +260,27 @@ def _of_unknown_meaning(
     return None
 
 
+def _of_topic(
+    error: ModelError, request: ModelRequest, arguments: Mapping[str, Any], done: Collection[str]
+) -> Adaptation | None:
+    """Return the change of what a refusal speaks of, where that is no part of the messages."""
+    words = error.detail.lower()
+    if next(topics_of(f"{error.param} {words}"), None) is not None:
+        return None
+    spoken = (name for topic, names in _SPOKEN_OF if topic.search(words) for name in names)
+    name = next((name for name in spoken if name in arguments), None)
+    if name is not None:
+        return _dropped(name)
+    return _the_other_way(request, done) if _STREAM.search(words) else None
+
+
 def _is_no_word(name: str) -> bool:
     """Whether a parameter's name in a sentence is meant as one: "include" may be a verb."""
     return "_" in name or name == "temperature"
+
+
+def _takes_no_system_message(words: str) -> bool:
+    return bool(_TAKES_NONE.search(words)) and not _TAKES_ONE.search(words)
 
 
 def _is_about_streaming(error: ModelError) -> bool:

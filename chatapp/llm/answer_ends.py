@@ -20,6 +20,9 @@ class AnswerEnd(enum.Enum):
     UNKNOWN = "unknown"
 
 
+CUT_OFF = "length"
+"""The end of an answer that we read no further."""
+
 # Without separators and in lower case; what is not named here is read by the fragments below.
 _WORDS: Mapping[AnswerEnd, str] = MappingProxyType(
     {

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from chatapp.llm.answer_ends import CUT_OFF
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.requests import Reply
 
@@ -65,5 +66,5 @@ def shortened(reply: Reply, *, characters: int) -> Reply:
         reply,
         text=text[:characters] or None,
         reasoning=thoughts[:characters],
-        finish_reason="length" if len(text) > characters else reply.finish_reason,
+        finish_reason=CUT_OFF if len(text) > characters else reply.finish_reason,
     )

@@ -177,6 +177,7 @@ class _Completion:
         self._about: dict[str, Any] = {}
         self._usage: dict[str, Any] | None = None
         self._id = self._model = self._refusal = self._thoughts_in = ""
+        self._said = self._thought = self._argued = 0
         self._has_begun = self._was_counted = self._came_in_pieces = False
         # Of several answers to one request the first one counts.
         self._index: int | None = None
@@ -195,6 +196,11 @@ class _Completion:
             return True
         is_over = self.told_end or self._was_counted
         return is_over and self._has_begun and not self._calls.has_half_a_call()
+
+    @property
+    def characters(self) -> int:
+        """How long its text, its thoughts or its calls have become, whichever is longest."""
+        return max(self._said, self._thought, self._argued)
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk or inside a choice."""
@@ -260,6 +266,7 @@ class _Completion:
         if text:
             self._text.append(text)
             self._splitter.feed(text)
+        self._said += len(text) + len(refusal)
         self._refusal += refusal
         known = (*MESSAGE_KEYS, field, "error", *REASON_KEYS)
         for name, value in own_fields(message, known).items():
@@ -274,17 +281,20 @@ class _Completion:
     def _think(self, text: str) -> None:
         if text:
             self._reasoning.append(text)
+            self._thought += len(text)
             self._on_event("reasoning", {"text": text})
 
     def _call(self, piece: dict[str, Any]) -> None:
         call = self._calls.add(piece)
+        arguments = (piece.get("function") or {}).get("arguments") or ""
+        self._argued += len(arguments)
         self._on_event(
             "tool_call",
             {
                 "index": call["number"],
                 "id": call["id"],
                 "name": call["name"],
-                "arguments_delta": (piece.get("function") or {}).get("arguments") or "",
+                "arguments_delta": arguments,
             },
         )
 

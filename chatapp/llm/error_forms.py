@@ -7,7 +7,7 @@ status 500. adaptations.py says what is done about each.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from chatapp.llm.error_kinds import ErrorKind
 from chatapp.llm.error_overflow import any_of
@@ -21,6 +21,9 @@ TEMPLATE = any_of(
     r"chat[ _]template", r"apply_chat_template", r"failed to (?:apply|render|parse) "
     r".{0,20}template", r"\{%-? ", r"\bat row \d+, column \d+",
     r"\b(?:dict|list|str) object'? has no (?:attribute|element)\b",
+    r"\btemplate\b.{0,40}\b(?:user|assistant|roles?|messages?)\b",
+    # Of the code behind a template: a text was put together with what is none.
+    r"\bcan only concatenate\b", r"\bunsupported operand type", r"\bis not a mapping\b",
 )  # fmt: skip
 ROLE_ORDER = any_of(
     r"\broles?\b.{0,40}\balternat",
@@ -220,6 +223,79 @@ PARAMETER_CODES = any_of(
     r"unsupported_parameter", r"unsupported_value", r"unknown_parameter", r"invalid_parameter",
     r"unsupportedparams", r"extra_forbidden",
 )  # fmt: skip
+
+# What a refusal speaks of, whatever it says of it: the nouns that belong to one part of a request.
+# It is asked where no wording above is found, and in this order.
+_TOPICS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
+    (
+        ErrorKind.THOUGHTS_REFUSED,
+        any_of(
+            r"\breasoning_(?:content|details)\b",
+            r"\bthinking[ _](?:blocks?|parts?|content)\b",
+            r"\bsignatures?\b",
+        ),
+    ),
+    (
+        ErrorKind.IDS_REFUSED,
+        any_of(
+            r"\b(?:tool|function)?[ _-]?(?:call|use)[ _-]?(?:ids?|identifiers?)\b",
+            r"\b(?:ids?|identifiers?) of (?:the |a |an |all )?(?:tool|function|call)",
+        ),
+    ),
+    (
+        ErrorKind.ARGUMENTS_REFUSED,
+        any_of(
+            r"\b(?:call|function|tool)\w*\b.{0,30}\b(?:arguments?|args|inputs?|parameters)\b",
+            r"\b(?:arguments|args|inputs?|parameters)\b.{0,30}\b(?:call|function|tool)\w*\b",
+            # Of templates that walk through arguments as a mapping.
+            r"\bobject'? has no attribute '?(?:items|keys|values)\b|\bnot a mapping\b",
+        ),
+    ),
+    (ErrorKind.TOOLS_REFUSED, any_of(r"(?<![a-z])tools?(?![a-z])", r"\bfunctions?\b")),
+    (
+        ErrorKind.PARTS_REFUSED,
+        any_of(
+            r"\b(?:images?|pictures?|photos?|vision|visual|audio|videos?|attachments?|multi-?modal)\b",
+            r"\bimage_url\b|\binput_(?:text|image|file|audio)\b",
+            r"\bcontent[ _](?:parts?|blocks?|list)\b",
+            r"\bcontents?\b.{0,60}\b(?:str|strings?|texts?|list|array|sequence|null|none|nil)\b",
+            r"\b(?:str|strings?|texts?|list|array|sequence|null|none|nil)\b.{0,60}\bcontents?\b",
+            # Of templates that add a content to a text, where it is none.
+            r"\bnonetype\b.{0,60}\b(?:iterable|subscriptable|str)\b|\bconcatenate str\b",
+            r"\bunsupported operand\b",
+        ),
+    ),
+    (
+        ErrorKind.SYSTEM_ORDER,
+        any_of(
+            r"['\"`<](?:system|developer)['\"`>]",
+            r"\b(?:roles?|authors?|kinds?|speakers?)\b.{0,20}\b(?:system|developer)\b",
+            r"\b(?:system|developer)[ _-]"
+            r"(?:roles?|prompts?|messages?|instructions?|turns?|entry|entries)\b",
+        ),
+    ),
+    (
+        ErrorKind.ROLE_ORDER,
+        any_of(
+            r"\broles?\b",
+            r"\bspeakers?\b",
+            r"\bauthors?\b|\bauthored\b",
+            r"\bturns?\b",
+            r"\balternat",
+            r"\bin (?:a row|succession|sequence)\b",
+            r"\buser\b.{0,60}\bassistant\b|\bassistant\b.{0,60}\buser\b",
+            r"\b(?:dialog(?:ue)?|utterances?|predecessors?)\b",
+            r"\b(?:human|user|assistant|ai|model) (?:message|turn|entry|entries)s?\b",
+            r"\b(?:consecutive|successive|adjacent)\b",
+        ),
+    ),
+)
+
+
+def topics_of(text: str) -> Iterator[ErrorKind]:
+    """Yield the kinds that an error of unknown meaning may be of, by what it speaks of."""
+    words = text.lower()
+    return (kind for kind, pattern in _TOPICS if pattern.search(words))
 
 
 def form_of(said: Said) -> ErrorKind | None:

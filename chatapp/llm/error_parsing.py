@@ -21,10 +21,23 @@ _NAME_KEYS = (
     "code", "type", "status", "error_type", "__type", "reason", "statusCode", "status_code",
     "blockReason",
 )  # fmt: skip
-_TEXT_KEYS = ("message", "Message", "msg", "detail", "error_description", "raw", "status_msg")
+# Where the place in the request stands, in the words of several validators.
+_PLACE_KEYS = ("param", "loc", "path", "pointer", "instancePath", "field")
+_ADDRESS = re.compile(r"(?i)completions|responses|://")
+_TEXT_KEYS = (
+    "message",
+    "Message",
+    "msg",
+    "detail",
+    "error_description",
+    "raw",
+    "status_msg",
+    "description",
+    "issue",
+)
 _NESTED_KEYS = (
     "error", "errors", "innererror", "inner_error", "metadata", "details", "base_resp",
-    "promptFeedback",
+    "promptFeedback", "violations", "fieldViolations", "issues", "invalid_params",
 )  # fmt: skip
 _ERROR_KEYS = frozenset({*_NAME_KEYS, *_TEXT_KEYS, *_NESTED_KEYS})
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
@@ -148,11 +161,12 @@ def _read_fields(node: Mapping[Any, Any], said: Said) -> None:
             said.names.append(str(value).lower()[:200])
             if key in ("code", "type", "status") and not (said.code or value == "error"):
                 said.code = str(value)
-    place = node.get("param") or node.get("loc")
+    place = next((node[key] for key in _PLACE_KEYS if node.get(key)), None)
     if isinstance(place, list | tuple):
         place = ".".join(map(str, place))
-    if isinstance(place, str) and not said.param:
-        said.param = place.lower()[:200]
+    if isinstance(place, str) and not said.param and not _ADDRESS.search(place[:200]):
+        # JSONPath and JSON pointers, too: $.messages[0].role, /messages/0/role.
+        said.param = place.lower()[:200].lstrip("$./#").replace("/", ".")
     for key in _NUMBER_KEYS:
         if isinstance(number := node.get(key), int) and not isinstance(number, bool):
             said.numbers.setdefault(key, number)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +86,12 @@ class Output:
         self._splitter = splitter_for(on_event)
         self._items: list[_Item] = []
         self._others: list[dict[str, Any]] = []
+        self._lengths: Counter[str] = Counter()
+
+    @property
+    def characters(self) -> int:
+        """How long its text, its thoughts or its calls have become, whichever is longest."""
+        return max(self._lengths.values(), default=0)
 
     def take(self, kind: str, event: Mapping[str, Any]) -> None:
         """Take one event in; those of unknown kinds are passed over."""
@@ -195,6 +202,7 @@ class Output:
         if not item.text and self.text:
             self._splitter.feed(_BETWEEN_ITEMS)
         item.text += text
+        self._lengths[_MESSAGE] += len(text)
         self._splitter.feed(text)
 
     def finish(self) -> None:
@@ -203,6 +211,7 @@ class Output:
 
     def _argue(self, call: _Item, arguments: str) -> None:
         call.text += arguments
+        self._lengths[_CALL] += len(arguments)
         self._on_event(
             "tool_call",
             {
@@ -233,6 +242,7 @@ class Output:
         item = self._find(_REASONING, event, "piece")
         if kind.endswith(".delta"):
             thought = text_of(event.get("delta"))
+            self._lengths[_REASONING] += len(thought)
             if "summary" in kind:
                 item.digest += thought
             else:

@@ -142,6 +142,11 @@ class _Answer:
         """Whether the last event was taken; some servers leave the connection open behind it."""
         return self.ended
 
+    @property
+    def characters(self) -> int:
+        """How long its text, its thoughts or its calls have become, whichever is longest."""
+        return self._output.characters
+
     def take(self, body: dict[str, Any]) -> None:
         """Take one event in; raise ModelError for an error sent as an event."""
         kind = str(body.get("type") or "")

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Protocol
 
+from chatapp.conf import chatapp_settings
+from chatapp.llm.answer_ends import CUT_OFF
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply
 from chatapp.llm.thoughts import ThoughtSplitter
@@ -35,6 +37,11 @@ class StreamedAnswer(Protocol):
         """Whether nothing more can follow, so that nobody has to wait for the connection."""
         ...
 
+    @property
+    def characters(self) -> int:
+        """How long what is longest of it has become: its text, its thoughts or its calls."""
+        ...
+
     def take(self, body: dict[str, Any]) -> None:
         """Take one piece in; raise ModelError for an error sent as a piece."""
         ...
@@ -57,9 +64,11 @@ def follow(
     """Return the Reply of a stream; `answer` takes every piece in.
 
     `as_model_error` reads the exceptions of whatever the pieces come through. A failure half-way
-    raises ModelError with `partial`: the Reply as far as it had come.
+    raises ModelError with `partial`: the Reply as far as it had come. An answer that is longer than
+    any may be is read no further, and is one that was cut off.
     """
     has_begun = False
+    longest = chatapp_settings.max_answer_chars
     try:
         for piece in pieces:
             has_begun = True
@@ -68,6 +77,9 @@ def follow(
                 break
             answer.take(plain(piece))
             if answer.closed:
+                break
+            if answer.characters > longest:
+                answer.finish_reason = CUT_OFF
                 break
             if request.cancelled():
                 raise ModelError(ErrorKind.CANCELLED)

@@ -68,6 +68,7 @@ def test_all_or_none_is_stored(post):
     [
         ("text", "must be an object"),
         ({"role": "user"}, "needs a text or a part"),
+        ({"role": "user", "contents": "hello"}, "Did you mean 'content' by 'contents'?"),
         ({"role": "user", "content": ""}, "needs a text or a part"),
         ({"role": "user", "content": []}, "needs a text or a part"),
         ({"role": "user", "content": "a\x00b"}, "NUL"),

@@ -68,6 +68,33 @@ def test_who_sends_nothing_is_told_and_let_go(connect):
     assert f"{WAIT} seconds" in problem["detail"]
 
 
+def test_who_sends_on_behind_the_answer_is_let_go(connect, monkeypatch):
+    monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", WAIT)
+    connection = connect()
+    connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while time.monotonic() - began < 20 * WAIT:
+            connection.sendall(b"x")
+            time.sleep(WAIT / 10)
+    assert time.monotonic() - began >= WAIT / 2
+
+
+def test_a_body_that_ends_behind_the_answer_costs_no_connection(connect, monkeypatch):
+    monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", WAIT)
+    monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)
+    monkeypatch.setattr("chatapp.handler._largest_body", lambda path: 3)
+    connection = connect()
+    connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\n")
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
+    connection.sendall(b"xxxx" + WHOLE)
+    assert answers(connection) == 1
+    time.sleep(2 * WAIT)
+    connection.sendall(WHOLE)
+    assert answers(connection) == 1
+
+
 def test_a_byte_now_and_then_buys_no_time(connect):
     connection = connect()
     began = time.monotonic()

@@ -14,7 +14,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.db.models import CharField, JSONField, TextField
+from django.db.models import CharField, JSONField, QuerySet, TextField
 from django.test import Client
 from django.utils import timezone
 
@@ -199,6 +199,42 @@ def test_large_sessions_go_in_batches(person, monkeypatch, marker):
     assert max(sizes) == 5
     assert len(sizes) > 5
     assert not Message.objects.filter(session=session.pk).exists()
+
+
+def test_no_cursor_is_open_while_rows_are_deleted(person, monkeypatch, marker):
+    """Where somebody else writes meanwhile, SQLite would refuse every later write."""
+    opened, read, delete = [], QuerySet.iterator, erasure._delete
+
+    def watched(rows, *args, **kwargs):
+        opened.append(rows.model)
+        yield from read(rows, *args, **kwargs)
+        opened.remove(rows.model)
+
+    def checked(*args):
+        assert opened == []
+        delete(*args)
+
+    monkeypatch.setattr(erasure, "BATCH", 2)
+    for _ in range(5):
+        SessionFactory(owner=person)
+    monkeypatch.setattr(QuerySet, "iterator", watched)
+    monkeypatch.setattr(erasure, "_delete", checked)
+    assert erase_user(person).counts["sessions"] >= 5
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="PRAGMA is SQLite's")
+def test_what_goes_is_overwritten_in_the_file_and_later_rows_are_not_slowed(person, monkeypatch):
+    def pragma() -> int:
+        with connection.cursor() as cursor:
+            return cursor.execute("PRAGMA secure_delete").fetchone()[0]
+
+    seen = []
+    delete = erasure._delete
+    monkeypatch.setattr(erasure, "_delete", lambda *args: (seen.append(pragma()), delete(*args)))
+    SessionFactory(owner=person)
+    erase_user(person)
+    assert set(seen) == {1}
+    assert pragma() == 0
 
 
 def test_what_was_broken_off_is_finished_later(person, monkeypatch, marker):

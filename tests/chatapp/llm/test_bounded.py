@@ -99,18 +99,38 @@ def test_a_body_without_end_is_not_read_to_its_end(serve, status):
     assert server.asked == 1
 
 
-def test_a_stream_without_end_is_read_so_far_and_what_came_is_kept(serve):
-    piece = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
+CHAT = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
+CALL = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": "word "}}
+ITEM = {"type": "response.output_text.delta", "item_id": "m1", "output_index": 0}
+STREAMS = [
+    ("chat", CHAT, "text"),
+    ("chat", {"choices": [{"index": 0, "delta": {"reasoning_content": "word "}}]}, "reasoning"),
+    ("chat", {"choices": [{"index": 0, "delta": {"tool_calls": [CALL]}}]}, ""),
+    ("responses", {**ITEM, "delta": "word "}, "text"),
+]
+
+
+@pytest.mark.parametrize(("api", "piece", "kept"), STREAMS)
+def test_a_stream_without_end_is_read_to_the_limit_and_is_an_answer_cut_off(
+    serve, api, piece, kept
+):
+    """It was read to 64 bytes a character, put together whole, and then counted for nothing."""
+    piece |= {"padding": "x" * 500}
 
     def answer(server, handler):
         headers(handler, 200, "text/event-stream")
         pour(server, handler, b"data: " + json.dumps(piece).encode() + b"\n\n")
 
     server = serve(answer)
-    with pytest.raises(ModelError) as failure:
-        server.model.connect().complete(ModelRequest(**HELLO, stream=True))
-    assert failure.value.kind is ErrorKind.BAD_ANSWER
-    assert failure.value.partial.text.startswith("word word")
+    told = []
+    reply = server.model.connect().complete(
+        ModelRequest(**HELLO, stream=True, api=api), lambda *event: told.append(event)
+    )
+    assert reply.finish_reason == "length"
+    assert not reply.tool_calls
+    assert len(told) <= CHARACTERS // len("word ") + 1
+    if kept:
+        assert getattr(reply, kept) == "word " * (CHARACTERS // len("word "))
 
 
 def test_an_answer_that_is_too_long_is_cut_and_says_so(serve):
