@@ -134,8 +134,8 @@ def _announced(text: str) -> Iterator[tuple[int, int]]:
         colon = text.find(": ", colon + 1)
     if "@" in text:
         for match in _MAIL.finditer(text):
-            end = _MAIL_END.search(text, match.end())
-            yield match.start(), end.start() if end else len(text)
+            closed = _MAIL_END.search(text, match.end())
+            yield match.start(), closed.start() if closed else len(text)
 
 
 def _marked(text: str) -> Iterator[tuple[int, int]]:

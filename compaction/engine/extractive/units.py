@@ -161,8 +161,8 @@ def _units_of_message(
             clause = fold(text[first:final] if is_storable else encodable(text[first:final]))
             if not _SAYS.search(clause):
                 continue
-            if mark := marker_length(clause):
-                clause, final = clause[:-mark].rstrip(), final - mark
+            if length := marker_length(clause):
+                clause, final = clause[:-length].rstrip(), final - length
                 if not clause:
                     continue
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
