@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.fidelity.gate import NOT_A_SUMMARY
+from compaction.engine.fidelity.gate import NOT_A_SUMMARY, UNSUPPORTED
 from compaction.engine.parameters import Profile
 from compaction.engine.strategies.bisect import GATE, BisectStrategy, BisectSummary
 from compaction.engine.strategies.prompts import CHUNK_TITLE
@@ -12,6 +12,7 @@ from compaction.engine.types import (
     Item,
     SummarizerOverflow,
     SummaryAnswer,
+    SummaryFailed,
     SummaryJob,
     SummaryRequest,
 )
@@ -69,6 +70,38 @@ def test_a_second_answer_that_does_not_count_ends_in_chosen_sentences():
     assert "night train" not in outcome.text
     assert "PX-4471" in outcome.text
     assert outcome.writer == "extractive"
+
+
+def test_numbers_that_nobody_wrote_end_in_chosen_sentences_however_many():
+    invented = "## Goal\nOrder ZZ-9981 of 98,765 euro goes to KX-2207 by 2031-01-02."
+    outcome, steps, requests = run(invented)
+    assert UNSUPPORTED in [step.code for step in steps if step.outcome == "rejected"]
+    assert (len(requests), outcome.writer) == (2, "extractive")
+    assert "ZZ-9981" in requests[1].missing or "ZZ-9981" in str(requests[1])
+    assert "ZZ-9981" not in outcome.text
+    assert "PX-4471" in outcome.text
+
+
+def test_a_part_with_invented_numbers_gives_way_to_chosen_sentences():
+    class Small(Scripted):
+        def summarize(self, request):
+            if len(request.items) > 10:
+                raise SummarizerOverflow("context_length_exceeded")
+            return super().summarize(request)
+
+    text = "Order ZZ-9981 goes to KX-2207 with the invoice QQ-5512."
+    job = SummaryJob(items=ITEMS, counter=WordCounter())
+    summarizer = Small(script=[SummaryAnswer(text=text, model="m")])
+    outcome = BisectStrategy().run(job, GATED, summarizer, lambda step: None)
+    assert "ZZ-9981" not in outcome.text
+    assert "PX-4471" in outcome.text
+
+
+@pytest.mark.parametrize("start", ["<!DOCTYPE html><html><body>", '{"error": {"message": "'])
+def test_a_page_of_a_gateway_fails_the_run_however_long_it_is(start):
+    page = start + " ".join(f"worker {number} could not be reached" for number in range(60))
+    with pytest.raises(SummaryFailed, match="text of an error"):
+        run(page)
 
 
 def test_where_no_call_made_the_text_nothing_is_asked_again():

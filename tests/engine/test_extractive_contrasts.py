@@ -90,8 +90,25 @@ def test_who_owns_up_to_a_mistake_replaces_what_they_said(old, new, value):
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [
+        ("The lab is on floor 3.", "The lab moved from floor 3 to floor 5.", "3"),
+        ("Builds run on Jenkins.", "We migrated builds from Jenkins to Drone.", "Jenkins"),
+        ("Il codice è 4471.", "Il codice ora è 9930.", "4471"),
+        ("Wir setzen v2.1.0 ein.", "v2.4.0 ersetzt v2.1.0.", "v2.1.0"),
+        ("La reunión es a las 18:00.", "La reunión pasa de las 18:00 a las 19:30.", "18:00"),
+    ],
+)
+def test_a_move_from_one_value_to_another_replaces_it(old, new, value):
+    (*_, last) = found = units_in(*talk(old, "assistant: Noted.", new))
+    assert [unit.text for unit in found] == ["Noted.", new]
+    assert value in last.note
+
+
+@pytest.mark.parametrize(
     ("first", "second"),
     [
+        ("The ferry sails from Oslo.", "We moved the piano from Oslo to Bergen."),
         ("The ferry sails to Amber Bay.", "We visit not only Amber Bay but also Cobalt Cove."),
         ("The choir meets on Friday.", "The ferry sails on Monday, not on Friday."),
         ("Das Fest ist in Hamburg.", "Wir fahren nicht nur nach Hamburg, sondern auch nach Kiel."),

@@ -604,3 +604,20 @@ def test_arguments_stay_json_where_a_number_is_hidden(arguments):
     call = ToolCall(id="c1", name="pay", arguments=arguments)
     items, _ = redact_items([Item(id=7, role="assistant", tool_calls=(call,))])
     assert "[REDACTED:" in str(json.loads(items[0].tool_calls[0].arguments))
+
+
+@pytest.mark.parametrize(
+    ("before", "value"),
+    [
+        ("Authorization: ", "SSWS 00aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zA7b"),
+        ("cloudflare key: ", "4f9c2b7a81d3e6f50a9b8c7d6e5f4a3b2c1d0"),
+        ("okta_key = ", "00aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zA7b"),
+        ("airtable key: ", "keyF3k9Qz71LmPx2V"),
+    ],
+)
+def test_keys_without_a_mark_of_their_own_are_told_by_what_stands_before(before, value):
+    assert value not in redact(f"It said {before}{value} there.").text
+
+
+def test_a_handler_of_keys_is_no_key():
+    assert redact("Call keyPressHandler2a there.").text == "Call keyPressHandler2a there."

@@ -50,8 +50,8 @@ _MARKS = word_set(
     "away had stimmt true vrai cierto verdad vero verdade klopt неправда più уже больше"
 )
 _PLACE = (
-    r"(?=[,.;:!?)]|$| (?:on|in|at|for|as|bei|für|auf|pour|dans|en|na|no|em|per|nella?|bij|voor|в|"
-    r"на|для|у)\b)"
+    r"(?=[,.;:!?)]|$| (?:on|in|at|for|as|als|come|comme|como|bei|für|auf|pour|dans|en|na|no|"
+    r"em|per|nella?|bij|voor|в|на|для|у)\b)"
 )
 _SWAPPED = (
     r"(?:swapped|traded|exchanged|replaced|cambi\w{1,6}|troc\w{1,6}|remplac\w{1,6}|"
@@ -108,7 +108,8 @@ _LATIN = lazy_pattern(
     2,
 )
 _MOVES = lazy_pattern(
-    r"\b(?:um(?:gestellt|gestiegen|gezogen)|ge(?:wechselt|ändert|gangen)|gewisseld|gegaan|"
+    r"\b(?:moved|migrated|switched|changed|relocated|shifted|bumped|raised|lowered|postponed|"
+    r"subido|bajado|pasa|aument\w{1,4}|um(?:gestellt|gestiegen|gezogen)|ge(?:wechselt|ändert|gangen)|gewisseld|gegaan|"
     r"overgestapt|"
     r"verhuisd|verplaatst|verschoben|verlegt|pass[ée]e?s?|chang[ée]e?s?|déplacée?s?|reportée?s?|"
     r"pasó|pasamos|pasaron|cambi\w{1,6}|mud\w{1,6}|migr\w{1,6}|traslad\w{1,6}|passat[oaie]|"
@@ -117,8 +118,8 @@ _MOVES = lazy_pattern(
     2,
 )
 _FROM = lazy_pattern(
-    rf"\b(?:von|vom|de|du|des|del?|dal?|dalla|do|da|van|с|со) {_part('f')} "
-    r"(?:auf|zu|zum|nach|à|au|a|al|alla|para|pour|naar|op|на|к) ",
+    rf"\b(?:from|von|vom|de|du|des|del?|dal?|dalla|do|da|van|с|со) {_part('f')} "
+    r"(?:to|auf|zu|zum|nach|à|au|a|al|alla|para|pour|naar|op|на|к) ",
     2,
 )
 _WIDE = lazy_pattern(

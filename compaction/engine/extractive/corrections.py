@@ -20,7 +20,9 @@ CUE_WORDS = word_set(
     "change changed update edit longer anymore instead switched moved renamed replaced corrected "
     "plan plans list take cross strike remove drop leave delete skip "
     "sul sulla sullo sulle nel nella nello nelle della dello delle degli alla allo alle dalla "
-    "numa num pela pelo beim"
+    "numa num pela pelo beim migrated relocated replaces supersedes sostituisce sostituito ersetzt "
+    "remplace remplacé reemplaza sustituye substitui substituiu vervangt заменяет заменил pasa "
+    "pasó pasado subido umgezogen gezogen перенесли перенесён gegaan gestegen"
 ) | set(FUNCTION_WORDS)
 """Words of a correction itself: two of them have nothing in common by that."""
 
@@ -92,7 +94,8 @@ AS_WELL = lazy_pattern(
 )
 """What says that a thing holds beside another one."""
 SAYS_NOW = lazy_pattern(
-    r"(?!^)\b(?:now|nowadays|these days|jetzt|inzwischen|mittlerweile|nun|ahora|désormais|"
+    r"(?!^)\bora (?=(?:è|sono|si|us[ao]|sta)\b)"
+    r"|(?!^)\b(?:now|nowadays|these days|jetzt|inzwischen|mittlerweile|nun|ahora|désormais|"
     r"maintenant|dorénavant|adesso|ormai|agora|nu|inmiddels|теперь|сейчас)\b"
     r"|^(?:as of|from|starting|effective) (?:today|now|this week|tomorrow)\b"
     r"|^(?:ab|seit) (?:heute|jetzt|sofort)\b|^à partir de\b|^a partir de\b|^da (?:oggi|ora)\b"

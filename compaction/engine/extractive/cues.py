@@ -226,6 +226,11 @@ def kind_worth(kind: UnitKind) -> float:
     return _KIND_WORTH.get(kind, 1.0)
 
 
+def asks(sentence: str) -> bool:
+    """Whether a sentence asks for something to be told, beyond whether anything else is wanted."""
+    return is_question(sentence) and not _POLITE.search(sentence)
+
+
 def is_question(sentence: str) -> bool:
     """Whether a sentence asks something."""
     return bool(_QUESTION_END.search(sentence, max(0, len(sentence) - LONGEST_QUESTION_END)))

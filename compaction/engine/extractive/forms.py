@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set, words_in
+from compaction.engine.fidelity.entities import NAME, find_entities
 
 ERROR_WORTH = 3.0
 """A line of a tool's output that says what went wrong."""
@@ -22,6 +23,8 @@ CODE_WORTH = 0.3
 ROW_WORTH = 0.3
 """A row of a table, whose headings stand elsewhere; one long cell can explain itself."""
 WORDY_CELL_WORDS = 6
+LONGEST_FAREWELL = 12
+"""Words; a longer sentence that begins with thanks says something else as well."""
 LETTERS_PER_WORD = 2
 """Chinese characters that say as much as one word."""
 
@@ -75,6 +78,17 @@ _BOILERPLATE_STARTS = ("hi", "hello", "hey", "sure", "certainly", "absolutely")
 _BOILERPLATE_WIDE = lazy_pattern(
     r"谢谢|感谢|不客气|没问题|您好|你好|随时告诉我|希望对你有帮助|好的[，。]|祝(?:您|你)"
 )
+_LEAVE = lazy_pattern(
+    r"\b(?:have a (?:great|nice|good)|good ?bye|bye|see you|take care|danke|vielen dank|tschüss|"
+    r"auf wiedersehen|gracias|adiós|hasta luego|merci|au revoir|bonne journée|grazie|arrivederci|"
+    r"obrigad[oa]|tchau|bedankt|dank je|tot ziens|спасибо|до свидания|всего доброго)\b"
+    r"|谢谢|多谢|再见|拜拜|ありがと|さようなら|感謝|감사합니다|고마워|안녕히|شكرا|مع السلامة",
+    re.I,
+)
+_MARKER = lazy_pattern(
+    r"\A(?:[#|=~-]{2,8} ?[A-Z_]{2,24} ?[#|=~-]{2,8}|</?\|?[\w-]{1,40}\|?/?>|\[/?[A-Z_]{2,24}\])\Z"
+)
+_MARKER_BEHIND = lazy_pattern(r"(?:#{2,8}[A-Z_]{2,24}#{2,8}|<\|[\w-]{1,40}\|>|</s>)\Z")
 # What a sentence says stands behind it: "This is left:", "**`hooks.go:574`** -".
 LONGEST_ANNOUNCEMENT_END = 4
 _ANNOUNCEMENT_END = lazy_pattern(r"[:：–—-][*_]{0,2}$")
@@ -156,6 +170,23 @@ def form_worth(sentence: str, signs: Signs = ALL_SIGNS) -> float:
     if sentence.startswith("```"):
         return FRAGMENT_WORTH
     return FRAGMENT_WORTH if count_words(sentence) < 3 else 1.0
+
+
+def is_farewell(sentence: str) -> bool:
+    """Whether a short sentence thanks, greets or takes leave, and names nobody but people."""
+    if count_words(sentence) > LONGEST_FAREWELL:
+        return False
+    if any(one.kind != NAME for one in find_entities(sentence)):
+        return False
+    return _is_boilerplate(sentence, ALL_SIGNS.phrases) or bool(_LEAVE.search(sentence))
+
+
+def marker_length(text: str) -> int:
+    """How many characters at a text's end are a mark for programs: "###STOP###", "<|end|>"."""
+    if text[-1] not in "#>]|=~-":
+        return 0
+    found = (_MARKER if text[0] in "#<[|=~-" else _MARKER_BEHIND).search(text)
+    return len(found[0]) if found else 0
 
 
 def _announces(sentence: str) -> bool:

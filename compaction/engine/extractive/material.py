@@ -14,6 +14,7 @@ from compaction.engine.extractive.changes import with_changes
 from compaction.engine.extractive.composition import line_key
 from compaction.engine.extractive.cues import is_question
 from compaction.engine.extractive.headings import ParsedLine, SummarySection, parse_summary
+from compaction.engine.extractive.pieces import Pieces
 from compaction.engine.extractive.selection import Candidate, weigh
 from compaction.engine.extractive.sentences import encodable, fold
 from compaction.engine.extractive.units import entities_of, people_of, speakers_of, units_of
@@ -117,6 +118,7 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
     texts = (request.previous, *request.texts)
     before = min((unit.position for unit in kept), default=0) - len(texts)
     carried: list[Unit] = []
+    pieces = Pieces(kept)
     for number, text in enumerate(texts):
         for line in parse_summary(text):
             unit = _unit_of_line(line, position=before + number)
@@ -126,6 +128,7 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
             # Of identifiers without their sentences, those that a kept unit has are known.
             is_part = line.section is SummarySection.IDENTIFIERS and bool(unit.entities)
             is_known = line_key(unit.text) in known or (is_part and named >= set(unit.entities))
+            is_known = is_known or bool(pieces.of(unit.text))
             if not is_known and any(map(str.isalnum, unit.text)):
                 carried.append(unit)
     said = units_of(request.items) if said is None else said

@@ -55,6 +55,13 @@ _BEFORE = lazy_pattern(
     r"[ \t]?[,:]?\s{0,3}\Z",
     re.I,
 )
+_ANNOUNCEMENT = lazy_pattern(
+    r"\b(?P<who>(?:i|we|ich|wir|je|nous|yo|io|eu|ik|я)\b(?: [\w'’]{1,12}){0,2} )?"
+    rf"{_SAID}(?: (?:me|us|him|her|them))?(?: as follows| the following)?\Z",
+    re.I,
+)
+_MAIL = lazy_pattern(r"^(?:from|von|de|da|van|от): ?[^\n]{0,200}@[^\n]{1,200}$", re.I | re.M)
+_MAIL_END = lazy_pattern(r"^[-_=]{3,}[ \t]*$", re.M)
 _BEFORE_WIDE = lazy_pattern(
     r"(?:说|说道|写道|写着|写的是|回复|回答|显示|言った|書いて|말했|썼)[^\s\w]{0,2}\s?\Z"
 )
@@ -64,7 +71,15 @@ _AFTER_WIDE = lazy_pattern(r"\s?(?:と(?:言|書)|이?라고)")
 
 def quoted_spans(text: str) -> list[tuple[int, int]]:
     """Return where a text quotes somebody, in order and without overlaps."""
-    found = sorted((*_marked(text), *_fenced(text), *_pasted(text), *_attributed(text)))
+    found = sorted(
+        (
+            *_marked(text),
+            *_fenced(text),
+            *_pasted(text),
+            *_attributed(text),
+            *_announced(text),
+        )
+    )
     spans: list[tuple[int, int]] = []
     for start, end in found:
         if spans and start <= spans[-1][1]:
@@ -101,6 +116,26 @@ def is_quoted(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
     """Whether a piece of a text has something quoted in it."""
     before = bisect_left(spans, (end, 0))
     return before > 0 and spans[before - 1][1] > start
+
+
+def _announced(text: str) -> Iterator[tuple[int, int]]:
+    """Yield what stands behind "the letter says:", up to the line's end, and mails with a head."""
+    if ":" not in text:
+        return
+    colon = text.find(": ")
+    while colon >= 0:
+        end = text.find("\n", colon)
+        end = end if end >= 0 else len(text)
+        before = text[max(0, colon - LONGEST_ATTRIBUTION) : colon]
+        is_said = not _SAID_WORDS.isdisjoint(_WORDS.findall(before.casefold()))
+        if is_said and (match := _ANNOUNCEMENT.search(before)) and not match["who"]:
+            yield colon + 2, end
+            colon = end - 1
+        colon = text.find(": ", colon + 1)
+    if "@" in text:
+        for match in _MAIL.finditer(text):
+            closed = _MAIL_END.search(text, match.end())
+            yield match.start(), closed.start() if closed else len(text)
 
 
 def _marked(text: str) -> Iterator[tuple[int, int]]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from compaction.engine.extractive.composition import POOL_TARGETS, compose, line_key
 from compaction.engine.extractive.headings import LANGUAGES, SummarySection, parse_summary
 from compaction.engine.extractive.material import Material
+from compaction.engine.extractive.pieces import Pieces
 from compaction.engine.extractive.selection import Candidate
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
@@ -151,12 +152,15 @@ def _joined(request: SummaryRequest) -> frozenset[str]:
     """Return the keys of the lines that a merge keeps whole where they fit."""
     if request.items:
         return frozenset()
-    return frozenset(
-        line_key(fold(encodable(line.text)))
+    lines = [
+        fold(encodable(line.text))
         for text in (request.previous, *request.texts)
         for line in parse_summary(text)
         if line.section is not SummarySection.IDENTIFIERS
-    )
+    ]
+    pieces = Pieces(request.units)
+    parts = (unit.text for line in lines for unit in pieces.of(line))
+    return frozenset(map(line_key, (*lines, *parts)))
 
 
 def _best_text(candidates: Sequence[Candidate], request: SummaryRequest) -> str:

@@ -14,6 +14,7 @@ from compaction.engine.extractive.cues import classify, kind_worth
 from compaction.engine.extractive.forms import (
     ANNOUNCEMENT_WORTH,
     form_worth,
+    marker_length,
     outcome_worth,
     signs_in,
 )
@@ -35,6 +36,8 @@ from compaction.engine.types import Item
 CLAUSE_CHARACTERS = 90
 """Of a statement. Shorter pieces lose what they are about, longer ones carry what nobody asks for:
 between 60 and 240 this kept most answers of two of three sets of memory questions."""
+LONGEST_RULE = 400
+"""Characters: half a rule is another rule. As long as a line that is read back whole."""
 ROLE_WORTH = {"user": 1.0, "assistant": 0.75, "tool": 0.45}
 OTHER_ROLE_WORTH = 0.75
 OPERATORS = frozenset({"assistant", "system", "developer", "other", "tool", QUOTED})
@@ -57,6 +60,7 @@ MAX_OUTPUT_CHARACTERS = 400_000
 
 # Read once: a member of an enumeration is found slowly, and most clauses are facts.
 _FACT = UnitKind.FACT
+_LONGEST = {_FACT: CLAUSE_CHARACTERS, UnitKind.RULE: LONGEST_RULE}
 _DIGITS = re.compile(r"\d+")
 # Conversations repeat themselves, and each pass over one meets its kept clauses again.
 _worth_of_form = lru_cache(maxsize=4096)(form_worth)
@@ -151,12 +155,16 @@ def _units_of_message(
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
         kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
-        longest = CLAUSE_CHARACTERS if kind is _FACT else MAX_SENTENCE_CHARACTERS
+        longest = _LONGEST.get(kind, MAX_SENTENCE_CHARACTERS)
         of_kind = kind_worth(kind)
         for first, final in clause_spans(text, start, end, longest=longest):
             clause = fold(text[first:final] if is_storable else encodable(text[first:final]))
             if not _SAYS.search(clause):
                 continue
+            if length := marker_length(clause):
+                clause, final = clause[:-length].rstrip(), final - length
+                if not clause:
+                    continue
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
             if len(_DIGITS.findall(clause)) > 1:
                 # Pasted output: of a list of files, no summary needs every line.

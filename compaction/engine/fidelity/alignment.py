@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from compaction.engine.extractive.changes import without_note
 from compaction.engine.extractive.headings import SEPARATOR, title_of
+from compaction.engine.extractive.pieces import Pieces
 from compaction.engine.extractive.selection import Candidate
 from compaction.engine.extractive.sentences import fold, without_bullet
 from compaction.engine.extractive.terms import pairs_of, words_of
@@ -112,6 +113,7 @@ class Finder:
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._candidates = [one for one in candidates if one.unit.message is not None]
         self._by_text = {one.unit.text: one.unit for one in self._candidates}
+        self._pieces = Pieces(one.unit for one in self._candidates)
         self._by_term: defaultdict[str, list[int]] = defaultdict(list)
         self._at: dict[int, list[int]] = {}
 
@@ -130,6 +132,10 @@ class Finder:
         unit = self._by_text.get(text) or self._by_text.get(f"{text}.")
         if unit is not None and unit.source is not None:
             return Origin.EXACT, (unit.source,)
+        if pieces := self._pieces.of(text):
+            first, last = pieces[0], pieces[-1]
+            piece = SourcePiece(message=first.message, start=first.start, end=last.end)
+            return Origin.EXACT, (piece,)
         if SEPARATOR in text and (sources := tuple(self._parts(text))):
             return Origin.EXACT, sources
         self._prepare()

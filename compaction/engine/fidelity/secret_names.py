@@ -50,7 +50,7 @@ _KEY_OWNERS = word_set(
     "hmac aes rsa admin root integration jwt cookie openai anthropic aws azure gcp google "
     "stripe github gitlab slack twilio sendgrid mailgun datadog huggingface gemini mistral groq "
     "deepseek openrouter tavily serper cohere pinecone elevenlabs maps recaptcha fernet kms "
-    "license bot"
+    "license bot cloudflare okta airtable"
 )
 _PASS_OWNERS = word_set(
     "db database smtp mysql user root admin redis mail email imap sudo ftp sftp ssh postgres pg "

@@ -134,6 +134,8 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("flwseck", API_KEY, r"FLWSECK(?:_TEST)?-[A-Za-z0-9]{12,40}+(?:-X)?"),
     ("rzp_", API_KEY, r"rzp_(?:live|test)_[A-Za-z0-9]{14}(?![A-Za-z0-9])"),
     ("cflt", API_KEY, r"cflt(?=[A-Za-z]{0,40}\d)[A-Za-z0-9+/]{56,64}(?![A-Za-z0-9+/])"),
+    # Those of Okta have no mark but the scheme of their header.
+    ("ssws 00", API_KEY, r"SSWS 00(?=[A-Za-z_-]{0,39}\d)[A-Za-z0-9_-]{40}(?![A-Za-z0-9_-])"),
     ("age-secret-key-1", PRIVATE_KEY, r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}+"),
 )
 _PATTERNS = tuple((anchor, kind, re.compile(pattern)) for anchor, kind, pattern in _SHAPES)

@@ -27,6 +27,8 @@ _ERROR_TEXT = lazy_pattern(
     r"internal server error|bad gateway|service unavailable|upstream connect error)",
     re.IGNORECASE,
 )
+# However long: of a gateway, or what a server puts around its errors.
+_PAGE = lazy_pattern(r"\s*(?:<!doctype html|<html\b|\{\s*\"error\"\s*:)", re.IGNORECASE)
 _ASKS_FOR_INPUT = lazy_pattern(
     r"^\W*(?:please|could you|sorry,? (?:but )?|i(?:'m| am) sorry)[^.\n]{0,60}"
     r"(?:provide|share|paste|send|see)[^.\n]{0,40}(?:conversation|transcript|messages|text)",
@@ -87,6 +89,8 @@ def problem_of(answer: SummaryAnswer) -> str:
     if _is_hardly_text(answer.text):
         return "The summariser answered with hardly a letter or a digit."
     if len(answer.text) < _SHORT and _ERROR_TEXT.search(answer.text):
+        return "The summariser answered with the text of an error."
+    if _PAGE.match(answer.text):
         return "The summariser answered with the text of an error."
     if len(answer.text) < _SHORT and _ASKS_FOR_INPUT.search(answer.text):
         return "The summariser asked for the conversation instead of summarising it."
@@ -246,14 +250,22 @@ FAR_TOO_LONG_CHARS = 20_000
 
 def implausible(text: str, request: SummaryRequest) -> str:
     """Return why a text is hardly a summary of the request, as a sentence; empty when it may be."""
+    return odd(text, request) or invention_of(text, request)
+
+
+def odd(text: str, request: SummaryRequest) -> str:
+    """Return why a text is no summary of anything, as a sentence; empty when it may be one."""
     if _is_echo(text):
         return "The summariser went on with the dialogue instead of summarising it."
     if _is_form(text):
         return "The summariser gave the form of a summary back without filling it in."
     if repeated_share(text) > SHARE_REPEATED:
         return "The summariser repeated itself: a fifth of its text and more stands there twice."
-    if problem := says_nothing(text, request):
-        return problem
+    return says_nothing(text, request)
+
+
+def invention_of(text: str, request: SummaryRequest) -> str:
+    """Return that most of what a text names is invented, as a sentence; empty when it is not."""
     invented = _invented(text, request)
     if invented:
         return (

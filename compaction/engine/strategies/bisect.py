@@ -11,14 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from compaction.engine.fidelity.gate import NOT_A_SUMMARY
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.head import must_be_halved
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.base import files_of, plan_by_cut
-from compaction.engine.strategies.calls import NoTextError, SummarizerCalls
+from compaction.engine.strategies.calls import NOT_OF_THIS, NoTextError, SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import (
     CHECKPOINT,
     CHECKPOINT_VERSION,
@@ -256,7 +255,7 @@ class BisectSummary:
             if answer is not None:
                 self._last = request
                 return leaf(answer, depth)
-            if step.code == NOT_A_SUMMARY:
+            if step.code in NOT_OF_THIS:
                 # Half of it would be answered, too.
                 return self._forced(request, depth=depth, parent=step.key)
             parent = step.key

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from compaction.engine.fidelity.gate import NOT_A_SUMMARY
+from compaction.engine.fidelity.gate import NOT_A_SUMMARY, UNSUPPORTED
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.acceptance import (
     capped,
     end_note,
-    implausible,
+    invention_of,
     is_cut_off,
+    odd,
     problem_of,
     ran_out_of_room,
     reply_of,
@@ -38,6 +39,9 @@ from compaction.engine.types import (
     TokenCounter,
 )
 
+NOT_OF_THIS = frozenset({NOT_A_SUMMARY, UNSUPPORTED})
+"""Codes of answers that are not about what was sent: smaller inputs are answered in the same way,
+and clauses are chosen instead."""
 MOST_WITHOUT_TEXT = 3
 """So many answers of one run may be cut off without a text; smaller inputs help no more then."""
 
@@ -84,7 +88,7 @@ class SummarizerCalls:
                     return None, step
             if not self.use_another_model(request.passed_over):
                 break
-        if step.code == NOT_A_SUMMARY:
+        if step.code in NOT_OF_THIS:
             return None, step
         raise SummaryFailed(RunCode.BAD_ANSWER, step.error)
 
@@ -186,22 +190,27 @@ class SummarizerCalls:
                 # Half of the input would be answered in the same way.
                 return "error", problem, ""
             return "truncated", "The answer was cut off at the output limit.", ""
-        if problem := problem_of(answer) or implausible(answer.text, request):
+        if problem := problem_of(answer) or odd(answer.text, request):
             return "error", problem, ""
-        if problem := self._reply_of(answer, request, depth):
+        if self._has_gate(depth):
+            return "ok", end_note(answer), ""
+        if problem := invention_of(answer.text, request):
+            return "error", problem, UNSUPPORTED if self.profile.quality_gate else ""
+        if problem := self._reply_of(answer, request):
             return "error", problem, NOT_A_SUMMARY
         return "ok", end_note(answer), ""
 
-    def _reply_of(self, answer: SummaryAnswer, request: SummaryRequest, depth: int) -> str:
-        """Return why an answer goes on with the conversation; nothing where others look at that.
+    def _has_gate(self, depth: int) -> bool:
+        """Whether the gate looks at an answer: at what stands for everything, and asks again."""
+        is_all = depth == 0 and not self.is_part
+        return self.profile.quality_gate and is_all and not chooses_sentences(self.summarizer)
 
-        The gate looks at what stands for everything, and asks again with what is missing. What was
-        chosen from the messages may be a reply that somebody wrote.
+    def _reply_of(self, answer: SummaryAnswer, request: SummaryRequest) -> str:
+        """Return why an answer goes on with the conversation.
+
+        What was chosen from the messages may be a reply that somebody wrote.
         """
-        has_gate = self.profile.quality_gate and depth == 0 and not self.is_part
-        if has_gate or chooses_sentences(self.summarizer):
-            return ""
-        return reply_of(answer, request)
+        return "" if chooses_sentences(self.summarizer) else reply_of(answer, request)
 
     def record(
         self,

@@ -21,6 +21,7 @@ from compaction.engine.extractive.headings import (
     title,
     title_of,
 )
+from compaction.engine.extractive.pieces import put_together
 from compaction.engine.extractive.selection import Candidate, Selection
 from compaction.engine.extractive.terms import terms_of
 from compaction.engine.fidelity.entities import LONG_NUMBER, find_entities
@@ -76,10 +77,14 @@ def with_ledger(
     fill_users_first(facts, said, upto=facts.budget)
     facts.fill(one for one in candidates if not _is_rule(one))
     chosen = sorted((*rules.chosen, *facts.chosen), key=lambda one: one.order)
-    sections: dict[SummarySection, list[str]] = {}
+    units: dict[SummarySection, list[Unit]] = {}
     for candidate in chosen:
         section = _SECTIONS.get(candidate.unit.kind, SummarySection.FACTS)
-        sections.setdefault(section, []).append(ledger_line(candidate.unit, language))
+        units.setdefault(section, []).append(candidate.unit)
+    sections = {
+        section: [ledger_line(unit, language) for unit in put_together(of_section)]
+        for section, of_section in units.items()
+    }
     if always:
         sections.setdefault(SummarySection.FACTS, []).extend(always)
     ledger = render_sections(sections, language)

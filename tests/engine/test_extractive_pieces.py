@@ -1,0 +1,147 @@
+"""How a summary reads: whole sentences, answers with their questions, and the state told."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction.engine.extractive.pieces import Pieces, put_together
+from compaction.engine.extractive.selection import weigh
+from compaction.engine.fidelity.alignment import trace
+from compaction.engine.provenance import Origin, SourcePiece
+from tests.engine.extractive_support import (
+    QuarterCounter,
+    in_passes,
+    item,
+    section,
+    summarize,
+    talk,
+    units_in,
+)
+
+LONG = (
+    "The night ferry to Bodø takes the padded crates of the museum from the southern quay near the "
+    "old customs house, and the crew of Captain Okafor loads them behind the second ramp."
+)
+RULE = (
+    "Before you change anything in the booking database (bookings, flights, baggage, cabins, "
+    "or the names of passengers), you must list what you are about to do, with the price and the "
+    "date of each step, and wait until the customer has said yes to all of it."
+)
+FILLER = tuple(
+    f"assistant: Crate {n} was painted {colour} by the carpenter, who took {n} days for it."
+    for n, colour in enumerate(("green", "red", "ochre", "white", "grey", "blue") * 6, start=11)
+)
+
+
+def test_neighbouring_pieces_of_a_sentence_are_one_line():
+    units = units_in(item(LONG))
+    assert len(units) > 1
+    (whole,) = put_together(units)
+    assert (whole.text, whole.start, whole.end) == (LONG, 0, len(LONG))
+
+
+def test_a_piece_whose_neighbour_is_missing_stays_alone():
+    units = units_in(item(LONG + " " + LONG.replace("Okafor", "Lindqvist")))
+    assert put_together(units[::2]) == units[::2]
+
+
+def test_lines_of_a_list_are_not_put_together():
+    units = units_in(item("Flight HAT208 to Newark\nFlight HAT215 to Charlotte"))
+    assert put_together(units) == units
+
+
+def test_a_line_put_together_is_exact_and_reproduces_its_message():
+    message = item(LONG, position=4)
+    text = f"- {LONG}"
+    (line,) = trace(text, weigh(units_in(message)))
+    assert line.origin is Origin.EXACT
+    assert line.sources == (SourcePiece(message=4, start=0, end=len(LONG)),)
+
+
+def test_what_was_put_together_is_known_again_in_the_next_pass():
+    messages = talk(LONG, *FILLER)
+    texts = [answer.text for answer in in_passes(messages, 3, target_tokens=400)]
+    assert LONG in texts[0]
+    assert texts[-1].count("padded crates") == 1
+    assert "[summary]" not in texts[-1]
+
+
+def test_no_line_is_made_of_units_that_only_look_like_its_pieces():
+    units = units_in(item(LONG))
+    assert Pieces(units).of(LONG)
+    assert not Pieces(units).of(LONG + " And more.")
+    assert not Pieces(units[:1]).of(LONG)
+
+
+def test_a_sentence_parted_for_its_length_alone_gets_its_rest():
+    without_marks = LONG.replace(",", "")
+    text = summarize(*talk(without_marks, *FILLER), target_tokens=400).text
+    assert without_marks in text
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_a_long_rule_is_never_cut_at_a_comma(role):
+    text = summarize(item(RULE, role=role), *talk(*FILLER), target_tokens=500).text
+    assert any(line.endswith(RULE) for line in section(text, "Rules"))
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "###STOP###",
+        "Thank you so much for your help!",
+        "That's all for now. ###STOP###",
+        "Thank you!###STOP###",
+        "Vielen Dank!",
+    ],
+)
+def test_marks_and_thanks_are_no_last_state(last):
+    messages = talk(
+        *FILLER,
+        "Please move the crates of the museum to the quay of Narvik.",
+        "assistant: The crates of the museum stand on the quay of Narvik since this morning.",
+        last,
+    )
+    text = summarize(*messages, target_tokens=300).text
+    state = section(text, "Last state")
+    assert state[-1] == (
+        "- [assistant] The crates of the museum stand on the quay of Narvik since this morning."
+    )
+    assert "STOP" not in text
+
+
+def test_what_the_assistant_said_is_the_state_before_what_a_tool_printed():
+    messages = talk(
+        *FILLER,
+        "Please downgrade all six reservations of the museum.",
+        "assistant: The price of all six downgrades is 23,553 dollars.",
+        item('{"flight_type": "one_way"}', role="tool", position=99, tool_name="update"),
+    )
+    state = section(summarize(*messages, target_tokens=300).text, "Last state")
+    assert state[-1] == "- [assistant] The price of all six downgrades is 23,553 dollars."
+
+
+def test_a_short_answer_stands_with_its_question():
+    messages = talk(
+        "assistant: Which harbour does the night ferry with the crates leave from?",
+        "From Narvik.",
+        *FILLER,
+        "Where do the painted crates stand now, in the shed or on the ramp?",
+    )
+    text = summarize(*messages, target_tokens=300).text
+    facts = section(text, "Facts")
+    assert "- From Narvik." in facts
+    assert facts[facts.index("- From Narvik.") - 1].endswith("leave from?")
+
+
+def test_ranges_of_characters_are_no_identifiers():
+    messages = talk(
+        "Replace the pattern [A-Za-z0-9] by [0-9] in build-7f3a and in ORD-5512-KX.", *FILLER
+    )
+    text = summarize(*messages, target_tokens=120).text
+    assert not {"A-Za-z0-9", "0-9"} & set(" ".join(section(text, "Identifiers")).split("; "))
+
+
+def test_lines_put_together_stay_within_the_target():
+    text = summarize(*talk(LONG, LONG.replace("night", "day"), *FILLER), target_tokens=300).text
+    assert QuarterCounter().count(text) <= 300
