@@ -22,7 +22,8 @@ NASTY = (
     '<script>alert("x")</script></svg></title><img src=x onerror=alert(1)> '
     "\u202eright-to-left\u202c " + "W" * 3000
 )
-LOOKS = ((1280, "light"), (400, "dark"))
+DESKTOP = 1280
+LOOKS = ((DESKTOP, "light"), (400, "dark"))
 
 
 @pytest.fixture
@@ -213,6 +214,7 @@ def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window
         assert not [text for text in inline if "alert" in text], address
         assert page.locator("img[src=x]").count() == 0, address
         assert not watched.is_wider_than_the_window(), address
+        assert width < DESKTOP or not watched.cut_off(), address
         assert not re.search(r"\sstyle=", page.content()), address
 
 
