@@ -150,30 +150,34 @@ def check_limits(**kwargs: Any) -> list[CheckMessage]:
     models = _models()
     if isinstance(models, Exception):
         return []  # check_models says what is wrong
-    numbers = {
-        declared.name.upper(): (getattr(chatapp_settings, declared.name), declared.minimum)
+    numbers: dict[str, tuple[Any, float, Any]] = {
+        declared.name.upper(): (
+            getattr(chatapp_settings, declared.name),
+            declared.minimum,
+            int | float,
+        )
         for declared in ChatappSettings.declarations()
         if declared.minimum is not None
     }
     for model in models.values():
-        numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = (model.context_window, 1)
-        numbers[f"MAX_OUTPUT of model {model.alias!r}"] = (model.max_output, 1)
+        numbers[f"CONTEXT_WINDOW of model {model.alias!r}"] = (model.context_window, 1, int)
+        numbers[f"MAX_OUTPUT of model {model.alias!r}"] = (model.max_output, 1, int)
         frame = f"MESSAGE_FRAME_TOKENS of model {model.alias!r}"
-        numbers[frame] = (model.message_frame_tokens, 0)
+        numbers[frame] = (model.message_frame_tokens, 0, int)
     return [
         Error(
             f"{name} is {number!r}; it must be {wanted}.",
             hint="Correct it, or leave it out to get the default.",
             id="chatapp.E008",
         )
-        for name, (number, least) in numbers.items()
-        if (wanted := _number_wanted(number, least))
+        for name, (number, least, kinds) in numbers.items()
+        if (wanted := _number_wanted(number, least, kinds))
     ]
 
 
-def _number_wanted(number: Any, least: float) -> str:
+def _number_wanted(number: Any, least: float, kinds: Any = int) -> str:
     """Return what should stand in the place of a limit; empty where it is right."""
-    if isinstance(number, bool) or not isinstance(number, int | float):
+    if isinstance(number, bool) or not isinstance(number, kinds):
         return f"a whole number of at least {least}"
     return "" if number >= least else f"at least {least}"
 

@@ -2,7 +2,8 @@
 
 FILE is `axe.min.js` of npm's package axe-core (`npm install axe-core`, in a folder of its own); the
 browser is the Chromium of the machine, as for the pictures. Every page of `tests.screenshots --all`
-is asked at 1,280 and at 400 pixels, light and dark. It ends with 1 where anything was found.
+is asked at 1,280 and at 400 pixels, light and dark; at 1,280 no column of a list or table may be
+out of sight. It ends with 1 where anything was found.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from tests.screenshots import SCHEMES, Page, log_in, prepare, served
 
-WIDTHS = (1280, 400)
+DESKTOP = 1280
+WIDTHS = (DESKTOP, 400)
 SHOWN_NODES = 3
+Look = tuple[int, str]
+"""A width and a colour scheme."""
 RUN = "axe.run(document, {resultTypes: ['violations']}).then((found) => found.violations)"
 
 
@@ -27,6 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--axe", type=Path, required=True, help="axe.min.js")
     parser.add_argument("--only", nargs="*", default=[], help="names of pages")
+    parser.add_argument("--drawn", metavar="SEED", help="each page in one look, drawn by a seed")
     parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="take them too")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="palimpsest-accessibility-") as folder:
@@ -43,39 +50,55 @@ def main() -> None:
         ]
         with served() as base:
             axe = chosen.axe.read_text(encoding="utf-8")
-            found = list(violations(base, pages, axe, pictures=chosen.pictures))
-    print(f"{len(pages)} pages, {len(WIDTHS) * len(SCHEMES)} times each: {len(found)} violations")
+            looks = looks_of(pages, drawn=chosen.drawn)
+            found = list(violations(base, looks, axe, pictures=chosen.pictures))
+    asked = sum(map(len, looks.values()))
+    print(f"{len(pages)} pages, {asked} looks: {len(found)} violations")
     sys.exit(1 if found else 0)
 
 
+def looks_of(pages: list[Page], *, drawn: str | None) -> dict[Look, list[Page]]:
+    """Return the pages to ask about by width and scheme: all of them, or each in a drawn one."""
+    every = list(product(WIDTHS, SCHEMES))
+    if drawn is None:
+        return dict.fromkeys(every, pages)
+    chance = Random(drawn)
+    found: dict[Look, list[Page]] = {look: [] for look in every}
+    for page in pages:
+        found[chance.choice(every)].append(page)
+    return found
+
+
 def violations(
-    base: str, pages: list[Page], axe: str, *, pictures: Path | None = None
+    base: str, looks: dict[Look, list[Page]], axe: str, *, pictures: Path | None = None
 ) -> Iterator[str]:
-    """Yield what axe finds on every page at every width in every scheme, and print it."""
+    """Yield what axe finds on the pages of each width and scheme, and print it."""
     from tests.e2e.browser import Watched, chromium
 
     with chromium() as browser:
-        for width in WIDTHS:
-            for scheme in SCHEMES:
-                watched = Watched(browser, base, width=width, scheme=scheme)
-                log_in(watched)
-                for page in pages:
-                    shown = page.open(watched)
-                    if pictures is not None:
-                        pictures.mkdir(parents=True, exist_ok=True)
-                        name = f"{page.name}-{width}-{scheme}.png"
-                        shown.screenshot(path=pictures / name, full_page=True)
-                    # The browser evaluates it past the page's Content-Security Policy.
-                    shown.evaluate(axe)
-                    for each in shown.evaluate(RUN):
-                        told = f"{page.name} {width} {scheme}: {_told(each)}"
-                        print(told, flush=True)
-                        yield told
-                    if watched.is_wider_than_the_window():
-                        told = f"{page.name} {width} {scheme}: wider than the window"
-                        print(told, flush=True)
-                        yield told
-                watched.context.close()
+        for (width, scheme), pages in looks.items():
+            watched = Watched(browser, base, width=width, scheme=scheme)
+            log_in(watched)
+            for page in pages:
+                shown = page.open(watched)
+                if pictures is not None:
+                    pictures.mkdir(parents=True, exist_ok=True)
+                    name = f"{page.name}-{width}-{scheme}.png"
+                    shown.screenshot(path=pictures / name, full_page=True)
+                # The browser evaluates it past the page's Content-Security Policy.
+                shown.evaluate(axe)
+                for each in shown.evaluate(RUN):
+                    told = f"{page.name} {width} {scheme}: {_told(each)}"
+                    print(told, flush=True)
+                    yield told
+                cut = watched.cut_off() if width == DESKTOP else []
+                if watched.is_wider_than_the_window():
+                    cut.append("wider than the window")
+                for each in cut:
+                    told = f"{page.name} {width} {scheme}: {each}"
+                    print(told, flush=True)
+                    yield told
+            watched.context.close()
 
 
 def _told(violation: dict[str, Any]) -> str:

@@ -61,6 +61,12 @@ _MADE_OF = (
     ("cut", "Sent shortened"),
     ("steps", "Recovery steps"),
 )
+_PARAMETERS = {
+    "max": "longest answer in tokens",
+    "stream": "streamed",
+    "codes": "adaptations",
+    "no_tools": "without tools",
+}
 
 
 def given_links(message: Message) -> list[Link]:
@@ -226,7 +232,13 @@ def made_of_rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_words(one)}" for key, one in value.items())
+        if value.keys() == {"name", "version"}:
+            return f"{value['name']} v{value['version']}"
+        return ", ".join(
+            f"{_PARAMETERS.get(key, key)}: {_words(one)}" for key, one in value.items()
+        )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -18,7 +18,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import Cells, column, preview, table_of
 from chatapp.admin.toolkit.downloads import text_download
 from chatapp.admin.toolkit.lists import one_row
-from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
+from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, require_texts
 from compaction import vocabulary
@@ -40,7 +40,7 @@ RELATED_CELLS: Cells = {
 
 
 @admin.register(CompactionStep)
-class CompactionStepAdmin(ReadOnlyAdmin):
+class CompactionStepAdmin(WideList):
     """One part or merge of a run; the steps of a run are its bisect tree."""
 
     list_display = (

@@ -238,7 +238,8 @@ KINDS: tuple[LookKind, ...] = (
         name="over_window",
         label="Over the window",
         means="The turn ended without an answer: nothing that was tried made its request fit. "
-        "Compact the session; what is too large stands in its timeline.",
+        "Compact the session, unless its timeline says that one message alone is too large: that "
+        "one must become shorter, or the session gets a model with a larger window.",
         rows=_over_the_window,
         events=_overflows,
         said=lambda item: (

@@ -11,9 +11,11 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from chatapp.formatting import plural
+from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
 from compaction.branches.coverage import hidden_messages
+from compaction.branches.snapshot import snapshot_of
 from compaction.conf import compaction_settings
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import (
@@ -27,7 +29,10 @@ from compaction.doctor.repair import (
 )
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.queue import enqueue_run
+from compaction.summaries.sizes import note_request_size, request_before
 
+LISTED_SHARE = 0.01
+"""Lists of sessions show their next request as so many whole per cent of the window."""
 _BACK = "The cursor is put to where the branch's summaries reach; what is behind it is sent."
 
 
@@ -240,3 +245,28 @@ def _note(
         run=run.pk,
         repair=repair,
     )
+
+
+def check_listed_size(session: Session) -> Iterator[Finding]:
+    """Yield whether lists show another size of the next request than it has, as a note.
+
+    Each answer notes it anew; sessions that had none since frames count, or since what a message
+    takes was counted again, show what was counted then.
+    """
+    try:
+        snapshot = snapshot_of(session)
+        size, window = request_before(snapshot), snapshot.model.context_window
+    except UnknownModelError:
+        # Nobody can tell how that one counts.
+        return
+    if abs(size - session.request_tokens) > LISTED_SHARE * window:
+        yield Finding(
+            code="listed_size_off",
+            text=f"Lists show {session.request_tokens:,} tokens for the next request, which takes "
+            f"{size:,}: counted in another way before.",
+            severity=Severity.NOTE,
+            remedy="They show what it takes; the next answer would see to that, too.",
+            session=session.pk,
+            branch=snapshot.branch.pk,
+            repair=partial(note_request_size, session),
+        )

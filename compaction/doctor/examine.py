@@ -12,7 +12,12 @@ from chatapp.models import Session
 from chatapp.transcript import lock_branches
 from chatapp.transcript.part_files import sessions_naming_files
 from chatapp.transcript.writing import TranscriptError
-from compaction.doctor.branches import check_cursor, check_leases, check_runs
+from compaction.doctor.branches import (
+    check_cursor,
+    check_leases,
+    check_listed_size,
+    check_runs,
+)
 from compaction.doctor.findings import Finding, branch_paths
 from compaction.doctor.records import check_records
 from compaction.doctor.screening import screen
@@ -107,8 +112,11 @@ def _look(session_id: UUID) -> Iterator[Finding]:
 
 def _count(session_id: UUID) -> Iterator[Finding]:
     session = Session.objects.filter(pk=session_id).first()
-    for line in branch_paths(session) if session else ():
+    if session is None:
+        return
+    for line in branch_paths(session):
         yield from check_tokens(line)
+    yield from check_listed_size(session)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,9 @@ def restored_words(tokens: int, turn: NextTurn) -> str:
         said = f"The restored messages take {tokens:,} tokens"
     if turn.compacts is None:
         return f"{said}: the next turn would send them verbatim."
+    if tokens <= turn.window:
+        # They alone would fit: what makes it too much is the rest.
+        said += f", the whole request {turn.request_tokens:,}"
     return f"{said}: the next turn would compact again."
 
 

@@ -148,14 +148,18 @@ def begin_run(request: RunRequest, worker: uuid.UUID) -> CompactionRun:
 
 
 def _tell_of_request(request: RunRequest, row: CompactionRun) -> None:
-    event(
-        "run_requested",
-        session=request.session,
-        branch=request.branch,
-        run=row,
-        reason=request.reason,
-        trigger=str(request.trigger),
-        mode=row.mode,
+    """Log that a run was asked for once its row is there to stay: a release may take it back."""
+    transaction.on_commit(
+        lambda: event(
+            "run_requested",
+            session=request.session,
+            branch=request.branch,
+            run=row,
+            reason=request.reason,
+            trigger=str(request.trigger),
+            mode=row.mode,
+        ),
+        robust=True,
     )
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import transaction
 from django.db.models.functions import Now
 
 from chatapp.audit import record
@@ -110,14 +111,19 @@ def note_problems(snapshot: BranchSnapshot) -> None:
 def _queue(snapshot: BranchSnapshot, decision: Decision) -> CompactionRun | None:
     if not is_worth_a_run(snapshot, decision):
         return None
-    event(
-        "trigger_due",
-        session=snapshot.session,
-        branch=snapshot.branch,
-        reason=decision.reason,
-        messages=snapshot.facts.messages,
-        tokens=snapshot.facts.tokens,
-        waiting=snapshot.waiting,
+    # A release that is rolled back queues nothing, and the next look finds the same rule due.
+    facts, waiting = snapshot.facts, snapshot.waiting
+    transaction.on_commit(
+        lambda: event(
+            "trigger_due",
+            session=snapshot.session,
+            branch=snapshot.branch,
+            reason=decision.reason,
+            messages=facts.messages,
+            tokens=facts.tokens,
+            waiting=waiting,
+        ),
+        robust=True,
     )
     return lifecycle.request_run(
         lifecycle.RunRequest(

@@ -214,7 +214,7 @@ def test_small_08_the_embedded_model_is_not_accused_of_leaving_the_beginning_out
 # --- 09 -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("window", [None, "", "8192"])
+@pytest.mark.parametrize("window", [None, "", "8192", 8192.5])
 def test_small_09_a_window_that_is_no_number_is_told_in_words(model_server, use_models, window):
     use_models(model_server.models(CONTEXT_WINDOW=window))
     found = [one for one in check_limits() if "CONTEXT_WINDOW" in one.msg]

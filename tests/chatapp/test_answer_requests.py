@@ -8,6 +8,7 @@ import pytest
 from django.urls import reverse
 from rest_framework.test import APIClient
 
+from chatapp.admin.answer_page import made_of_rows
 from chatapp.answer_requests import AnswerRequest, long_id, read_parts, short_id, write_parts
 from chatapp.models import Message, Session
 from chatapp.selectors import path_messages
@@ -313,3 +314,17 @@ def test_the_download_is_the_body(session, admin_client, model_server):
 def test_the_page_says_what_cannot_be_rebuilt(session, admin_client):
     old = Message.objects.filter(session=session, role="assistant").first()
     assert "Nothing was written down" in page(admin_client, old)
+
+
+def test_what_it_was_made_of_is_told_in_words():
+    told = {
+        "model": "small",
+        "profile": {"name": "balanced", "version": 2},
+        "parameters": {"max": 512, "stream": True, "codes": ["user_last"]},
+        "tools": None,
+    }
+    assert made_of_rows(told) == [
+        ("Model", "small"),
+        ("Profile", "balanced v2"),
+        ("Parameters", "longest answer in tokens: 512, streamed: yes, adaptations: user_last"),
+    ]

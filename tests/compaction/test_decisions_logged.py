@@ -148,7 +148,7 @@ def test_a_switch_with_a_summary(session, told, on_commit):
 
 
 def test_a_run_from_its_trigger_to_its_end(session, told, on_commit):
-    run = check_branch(session)
+    run = on_commit(lambda: check_branch(session))
     on_commit(lambda: execute_run(run.pk))
     for name in ("trigger_due", "run_requested", "run_started", "run_ended"):
         assert told(name)

@@ -11,6 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from chatapp import transcript
+from chatapp.context.backend import context_backend
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, rebuild_sums
 from chatapp.transcript.writing import NewMessage
@@ -174,6 +175,21 @@ def test_characters_that_no_text_has(session):
     assert [one.code for one in examine(session.pk, recount=True)] == ["tokens_off"]
     fixed(session, recount=True)
     assert Message.objects.get(pk=row.pk).chars == row.chars
+
+
+def test_a_size_in_lists_that_was_counted_without_frames(session):
+    """As of sessions that had no answer since frames are counted."""
+    right = context_backend.preview(session).account.used
+    Session.objects.update(request_tokens=right + 1_000)
+    assert [one.code for one in examine(session.pk, recount=True)] == []
+    Session.objects.update(request_tokens=right + 2_000)
+    assert found(session) == []
+    (note,) = examine(session.pk, recount=True)
+    assert (note.code, note.is_error) == ("listed_size_off", False)
+    assert f"show {right + 2_000:,} tokens" in note.text
+    assert f"takes {right:,}" in note.text
+    assert fixed(session, recount=True) == ["listed_size_off"]
+    assert Session.objects.get(pk=session.pk).request_tokens == right
 
 
 def test_a_row_that_is_gone_is_noticed_by_the_count(session):

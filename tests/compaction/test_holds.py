@@ -15,7 +15,13 @@ from compaction.branches.leases import ensure_state
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
-from compaction.runs.holding import hold_facts, lift_hold, preview_restore
+from compaction.runs.holding import (
+    NextTurn,
+    hold_facts,
+    lift_hold,
+    preview_restore,
+    restored_words,
+)
 from compaction.summaries.instructions import change_instructions
 from compaction.summaries.restore import restore_summary
 from tests.compaction.session_page import do_of, page_of, plain
@@ -100,6 +106,15 @@ def test_the_window_breaks_it_and_that_is_said(outgrown, owner, model_server, pr
     # The operator's instructions are those of the new summary.
     assert f"Keep {code(3)}." in model_server.summarising()[calls].text
     assert SessionSummary.objects.get(status="active").instructions == f"Keep {code(3)}."
+
+
+def test_a_request_that_is_too_large_by_what_stands_beside_says_so():
+    """Restored messages that fit the window are no reason by themselves."""
+    turn = NextTurn(window=8_192, request_tokens=12_067, compacts="window")
+    assert restored_words(7_458, turn) == (
+        "The window holds 8,192 tokens, the restored messages take 7,458, the whole request "
+        "12,067: the next turn would compact again."
+    )
 
 
 def test_until_it_is_lifted_a_reserve_alone_breaks_nothing(

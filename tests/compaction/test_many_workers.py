@@ -416,8 +416,13 @@ def state_row(session) -> CompactionState:
     return CompactionState.objects.get(pk=session.active_branch_id)
 
 
-def test_one_line_is_logged_for_each_decision_and_no_word_of_the_conversation(session, caplog):
-    with caplog.at_level("INFO", logger="compaction.events"):
+def test_one_line_is_logged_for_each_decision_and_no_word_of_the_conversation(
+    session, caplog, django_capture_on_commit_callbacks
+):
+    with (
+        caplog.at_level("INFO", logger="compaction.events"),
+        django_capture_on_commit_callbacks(execute=True),
+    ):
         compact(session)
         execute_run(check_branch(SessionFactory(owner=session.owner, wires=talk(6))).pk)
     names = [record.event for record in caplog.records if record.name == "compaction.events"]

@@ -197,8 +197,10 @@ def test_a_message_that_came_while_a_summary_was_written_makes_the_next_run_due(
     assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None
 
 
-def test_a_run_that_is_queued_for_what_is_left_and_the_release_are_one(session, monkeypatch):
-    """A release that fails queues nothing by itself, and the next look does."""
+def test_a_run_that_is_queued_for_what_is_left_and_the_release_are_one(
+    session, monkeypatch, caplog, django_capture_on_commit_callbacks
+):
+    """A release that fails queues nothing by itself and logs nothing, and the next look does."""
     window(compression_window_size=4, tail_keep_size=2, batch_messages=6, minimum_batch=1)
     store(session, talk(14, marker=50))
     run = check_branch(session)
@@ -211,8 +213,15 @@ def test_a_run_that_is_queued_for_what_is_left_and_the_release_are_one(session, 
         return real(lease, condition, changes)
 
     monkeypatch.setattr(Lease, "release_if", once)
-    assert execute_run(run.pk).status == "succeeded"
+    with (
+        caplog.at_level("INFO", logger="compaction.events"),
+        django_capture_on_commit_callbacks(execute=True),
+    ):
+        assert execute_run(run.pk).status == "succeeded"
     # Queued in the transaction that was rolled back, and again by the look behind the release.
     assert refused == [1]
-    assert CompactionRun.objects.filter(status="queued").count() == 1
+    (waiting,) = CompactionRun.objects.filter(status="queued")
+    logged = [one for one in caplog.records if one.name == "compaction.events"]
+    assert [one.run for one in logged if one.event == "run_requested"] == [str(waiting.pk)]
+    assert len([one for one in logged if one.event == "trigger_due"]) == 1
     assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None

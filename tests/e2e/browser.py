@@ -22,6 +22,12 @@ document.addEventListener("securitypolicyviolation", (event) => console.error(
     `CSP violation: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}`));
 """
 
+CUT_OFF = """
+[...document.querySelectorAll("#changelist .results, .table-frame")]
+    .filter((frame) => frame.checkVisibility() && frame.scrollWidth > frame.clientWidth + 1)
+    .map((frame) => `${frame.ariaLabel ?? "list"}: ${frame.scrollWidth} of ${frame.clientWidth}`)
+"""
+
 
 def chromium_path() -> str | None:
     """Return the browser that CHROMIUM names, or the one on the PATH."""
@@ -89,3 +95,8 @@ class Watched:
                 "document.documentElement.scrollWidth > document.documentElement.clientWidth + 1"
             )
         )
+
+    def cut_off(self) -> list[str]:
+        """Return the lists and tables in sight whose last columns are out of it, by their names."""
+        found: list[str] = self.page.evaluate(CUT_OFF)
+        return found

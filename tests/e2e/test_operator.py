@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
+import subprocess
+import sys
 
 import pytest
 from django.urls import reverse
@@ -13,7 +17,7 @@ from compaction.runs.resummarize import resummarize
 from compaction.runs.worker import compact_branch
 from compaction.statistics.daily import refresh_figures
 from tests.e2e.browser import Watched
-from tests.e2e.conftest import log_in
+from tests.e2e.conftest import ROOT, log_in
 from tests.factories import SessionFactory, profile, talk
 
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -22,7 +26,8 @@ NASTY = (
     '<script>alert("x")</script></svg></title><img src=x onerror=alert(1)> '
     "\u202eright-to-left\u202c " + "W" * 3000
 )
-LOOKS = ((1280, "light"), (400, "dark"))
+DESKTOP = 1280
+LOOKS = ((DESKTOP, "light"), (400, "dark"))
 
 
 @pytest.fixture
@@ -213,6 +218,7 @@ def test_hostile_text_is_text_on_every_page_and_no_page_is_wider_than_the_window
         assert not [text for text in inline if "alert" in text], address
         assert page.locator("img[src=x]").count() == 0, address
         assert not watched.is_wider_than_the_window(), address
+        assert width < DESKTOP or not watched.cut_off(), address
         assert not re.search(r"\sstyle=", page.content()), address
 
 
@@ -225,6 +231,18 @@ def test_a_narrow_window_shows_the_numbers_of_the_next_request(site, operator):
     assert numbers.count() > 1
     frame = page.locator(".table-frame").filter(has=numbers)
     assert frame.evaluate("it => it.scrollWidth <= it.clientWidth")
+
+
+def test_axe_finds_nothing_on_any_page():
+    """Each page in one of the four looks, drawn anew; tests.accessibility asks in all of them."""
+    axe = os.environ.get("AXE", "")
+    if not axe:
+        pytest.skip("needs axe-core: name npm's axe.min.js in the variable AXE")
+    chosen = os.environ.get("AXE_SEED") or secrets.token_hex(4)
+    asked = [sys.executable, "-m", "tests.accessibility", "--axe", axe, "--drawn", chosen]
+    done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"AXE_SEED={chosen}\n{done.stdout}\n{done.stderr}"
+    assert " 0 violations" in done.stdout
 
 
 def test_downloads_hold_hostile_text_as_it_is_and_are_never_shown_as_pages(client, hostile):
