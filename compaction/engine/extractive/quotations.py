@@ -119,7 +119,10 @@ def is_quoted(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
 
 
 def _announced(text: str) -> Iterator[tuple[int, int]]:
-    """Yield what stands behind "the letter says:", up to the line's end, and mails with a head."""
+    """Yield what stands behind "the letter says:", up to the line's end, and mails with a head.
+
+    Where quotation marks open there, they say where it ends (_attributed).
+    """
     if ":" not in text:
         return
     colon = text.find(": ")
@@ -128,6 +131,7 @@ def _announced(text: str) -> Iterator[tuple[int, int]]:
         end = end if end >= 0 else len(text)
         before = text[max(0, colon - LONGEST_ATTRIBUTION) : colon]
         is_said = not _SAID_WORDS.isdisjoint(_WORDS.findall(before.casefold()))
+        is_said = is_said and text[colon + 2 : colon + 3] not in _CLOSING
         if is_said and (match := _ANNOUNCEMENT.search(before)) and not match["who"]:
             yield colon + 2, end
             colon = end - 1
