@@ -88,8 +88,13 @@ def message_at(request: ModelRequest, index: int) -> int | None:
 
 
 def send(client: Any, arguments: dict[str, Any]) -> Any:
-    """Return what the SDK answers: a completion, or a stream of chunks."""
-    return client.chat.completions.create(**arguments)
+    """Return what the SDK answers: a completion, or a stream of chunks.
+
+    Messages go past the SDK's look for values to convert, of which they have none: it goes through
+    every part of every message, and takes more than all else of a turn.
+    """
+    messages = {"messages": arguments["messages"]}
+    return client.chat.completions.create(**(arguments | {"messages": []}), extra_body=messages)
 
 
 def reply_of(completion: Any) -> Reply:

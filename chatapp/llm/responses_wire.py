@@ -94,8 +94,12 @@ def message_at(request: ModelRequest, index: int) -> int | None:
 
 
 def send(client: Any, arguments: dict[str, Any]) -> Any:
-    """Return what the SDK answers: a response, or a stream of events."""
-    return client.responses.create(**arguments)
+    """Return what the SDK answers: a response, or a stream of events.
+
+    The items go past the SDK's look for values to convert (see chat_wire.send).
+    """
+    items = {"input": arguments["input"]}
+    return client.responses.create(**(arguments | {"input": []}), extra_body=items)
 
 
 def reply_of(response: Any) -> Reply:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import Counter
+from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -10,8 +14,9 @@ from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.openai_client import OpenAIModel
 from chatapp.llm.registry import all_models
-from chatapp.llm.requests import ModelRequest, Reply
+from chatapp.llm.requests import ModelRequest, Reply, ignore_event
 from chatapp.llm.tokens import context_tokens
+from tests.factories import call, result, talk, user
 from tests.fakes.model_server import ModelServer
 
 OVERFLOW = {
@@ -376,3 +381,33 @@ def test_reasoning_is_kept_apart_from_the_text(ask):
 )
 def test_what_the_context_held_is_prompt_and_answer_and_nothing_on_top(usage, tokens):
     assert context_tokens(usage) == tokens
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_the_sdk_does_for_a_request_does_not_grow_with_its_messages(use_models, api, stream):
+    """It would look for values to convert in each part of each message: a second for 600 items."""
+    with ModelServer([{"when": {}, "reply": {"text": "ok"}}]) as server:
+        use_models(server.models())
+        model = OpenAIModel(all_models()["default"])
+
+        def calls_in_the_sdk(turns: int) -> int:
+            asked = [*talk(turns), user("again"), call("f", "c1"), result("c1"), *HELLO]
+            deadline = time.monotonic() + 20
+            request = ModelRequest(messages=tuple(asked), api=api, stream=stream, deadline=deadline)
+            counted: Counter[str] = Counter()
+
+            def note(frame: FrameType, event: str, _: object) -> None:
+                if event == "call":
+                    counted[Path(frame.f_code.co_filename).parent.name] += 1
+
+            sys.setprofile(note)
+            try:
+                model.complete(request, ignore_event)
+            finally:
+                sys.setprofile(None)
+            assert len(server.calls[-1].messages) == len(asked)
+            return counted["_utils"]
+
+        calls_in_the_sdk(1)
+        assert calls_in_the_sdk(60) == calls_in_the_sdk(2)
