@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import process_time
+
 import pytest
 
 from compaction.engine.extractive.cues import classify, is_rule
@@ -12,6 +14,7 @@ from compaction.engine.extractive.forms import (
     is_error,
     outcome_worth,
 )
+from compaction.engine.extractive.quotations import quoted_spans
 from compaction.engine.provenance import UnitKind
 from tests.engine.extractive_support import item, units_in
 
@@ -210,3 +213,28 @@ def test_what_a_letter_or_a_mail_asks_is_no_request_of_who_pastes_it(text):
 @pytest.mark.parametrize("said", ["I said: never deploy on a Friday.", "As we agreed: never lie."])
 def test_what_users_quote_of_themselves_stays_a_rule(said):
     assert UnitKind.RULE in {unit.kind for unit in units_in(item(said))}
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("My boss told me: never deploy on Fridays. Please fix the login page.", [FACT, REQUEST]),
+        ("The spec says: retries end at 3. You must log each of them.", [FACT, RULE]),
+        ("Important, please read: never edit config/prod.yaml.", [RULE]),
+        ("The output must contain: id, name, price. Never print the password.", [RULE, RULE]),
+        ("The header should show: Atlas Report. Always use A4.", [FACT, RULE]),
+        ("As I've said: never email the customer before noon.", [RULE]),
+        ("Our style guide says: never use external fonts.", [RULE]),
+        ("The note reads as follows: You owe me. Never call again.", [FACT, FACT]),
+    ],
+)
+def test_behind_what_somebody_else_said_the_user_speaks_again(text, kinds):
+    units = units_in(item(text), item("Fine.", position=2))
+    assert [unit.kind for unit in units[:-1]] == kinds
+
+
+@pytest.mark.parametrize("text", ["From: a@b\n" * 20_000, "a: " * 400_000, "he said: " * 100_000])
+def test_many_heads_of_mails_and_colons_are_read_in_linear_time(text):
+    started = process_time()
+    quoted_spans(text)
+    assert process_time() - started < 5

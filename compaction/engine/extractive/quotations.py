@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.sentences import word_set
+from compaction.engine.extractive.sentences import sentence_spans, word_set
 
 QUOTED = "quoted"
 """The speaker of what a message quotes."""
@@ -55,12 +55,23 @@ _BEFORE = lazy_pattern(
     r"[ \t]?[,:]?\s{0,3}\Z",
     re.I,
 )
+_REPORTING_WORDS = _SAID_WORDS - word_set(
+    "say saying tell write state claim read show print quote quotes quoting contain"
+)
+"""Those that report what somebody said: "it must show: …" and "please read: …" are the user's."""
+_OWN_RULES = (
+    r"our (?:\w+ ){0,2}(?:policy|policies|rules?|guidelines?|guide|conventions?|standards?)\b"
+)
 _ANNOUNCEMENT = lazy_pattern(
-    r"\b(?P<who>(?:i|we|ich|wir|je|nous|yo|io|eu|ik|я)\b(?: [\w'’]{1,12}){0,2} )?"
-    rf"{_SAID}(?: (?:me|us|him|her|them))?(?: as follows| the following)?\Z",
+    rf"\b(?P<who>(?:(?:i|we|ich|wir|j|je|nous|yo|io|eu|ik|я)\b(?:['’]\w{{1,3}})?|{_OWN_RULES})"
+    r"(?: [\w'’]{1,12}){0,2} )?"
+    rf"(?:{'|'.join(sorted(_REPORTING_WORDS))})(?: (?:me|us|him|her|them))?"
+    r"(?P<rest> as follows| the following)?\Z",
     re.I,
 )
-_MAIL = lazy_pattern(r"^(?:from|von|de|da|van|от): ?[^\n]{0,200}@[^\n]{1,200}$", re.I | re.M)
+_ANNOUNCEMENT_ENDS = _REPORTING_WORDS | word_set("me us him her them follows following")
+LONGEST_WORD = 16
+_MAIL = lazy_pattern(r"^(?:from|von|de|da|van|от): ?[^\n@]{0,200}@[^\n]{1,200}$", re.I | re.M)
 _MAIL_END = lazy_pattern(r"^[-_=]{3,}[ \t]*$", re.M)
 _BEFORE_WIDE = lazy_pattern(
     r"(?:说|说道|写道|写着|写的是|回复|回答|显示|言った|書いて|말했|썼)[^\s\w]{0,2}\s?\Z"
@@ -119,27 +130,50 @@ def is_quoted(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
 
 
 def _announced(text: str) -> Iterator[tuple[int, int]]:
-    """Yield what stands behind "the letter says:", up to the line's end, and mails with a head.
+    """Yield the sentence behind "the letter says:", and mails with a head.
 
-    Where quotation marks open there, they say where it ends (_attributed).
+    Behind it, the user speaks again: only what "reads as follows" goes on to the line's end. Where
+    quotation marks open there, they say where it ends (_attributed).
     """
-    if ":" not in text:
-        return
     colon = text.find(": ")
     while colon >= 0:
-        end = text.find("\n", colon)
-        end = end if end >= 0 else len(text)
-        before = text[max(0, colon - LONGEST_ATTRIBUTION) : colon]
-        is_said = not _SAID_WORDS.isdisjoint(_WORDS.findall(before.casefold()))
-        is_said = is_said and text[colon + 2 : colon + 3] not in _CLOSING
-        if is_said and (match := _ANNOUNCEMENT.search(before)) and not match["who"]:
+        if (match := _announcement(text, colon)) and text[colon + 2 : colon + 3] not in _CLOSING:
+            end = text.find("\n", colon)
+            end = end if end >= 0 else len(text)
+            if not match["rest"]:
+                end = _end_of_sentence(text, colon + 2, end)
             yield colon + 2, end
-            colon = end - 1
+            colon = max(colon, end - 1)
         colon = text.find(": ", colon + 1)
     if "@" in text:
-        for match in _MAIL.finditer(text):
-            closed = _MAIL_END.search(text, match.end())
-            yield match.start(), closed.start() if closed else len(text)
+        yield from _mails(text)
+
+
+def _announcement(text: str, colon: int) -> re.Match[str] | None:
+    """Return what says that somebody else's words stand behind a colon, if anything does."""
+    # A look at one word first: colons are many.
+    words = _WORDS.findall(text, max(0, colon - LONGEST_WORD), colon)
+    if not words or words[-1].casefold() not in _ANNOUNCEMENT_ENDS:
+        return None
+    match = _ANNOUNCEMENT.search(text, max(0, colon - LONGEST_ATTRIBUTION), colon)
+    return match if match and not match["who"] else None
+
+
+def _end_of_sentence(text: str, start: int, end: int) -> int:
+    first = next(sentence_spans(text[start : min(end, start + LONGEST_QUOTATION)]), None)
+    return start + first[1] if first else end
+
+
+def _mails(text: str) -> Iterator[tuple[int, int]]:
+    """Yield mails from their first line up to a line of dashes; else all the rest is one."""
+    head = _MAIL.search(text)
+    while head:
+        closed = _MAIL_END.search(text, head.end())
+        if closed is None:
+            yield head.start(), len(text)
+            return
+        yield head.start(), closed.start()
+        head = _MAIL.search(text, closed.end())
 
 
 def _marked(text: str) -> Iterator[tuple[int, int]]:
