@@ -97,6 +97,9 @@ def test_who_owns_up_to_a_mistake_replaces_what_they_said(old, new, value):
         ("Il codice è 4471.", "Il codice ora è 9930.", "4471"),
         ("Wir setzen v2.1.0 ein.", "v2.4.0 ersetzt v2.1.0.", "v2.1.0"),
         ("La reunión es a las 18:00.", "La reunión pasa de las 18:00 a las 19:30.", "18:00"),
+        ("The queue runs on RabbitMQ.", "We switched from RabbitMQ to NATS.", "RabbitMQ"),
+        ("My favourite drink is Fanta.", "I switched from Fanta to Sprite.", "Fanta"),
+        ("Wir wohnen in Bonn.", "Wir sind von Bonn nach Kiel umgezogen.", "Bonn"),
     ],
 )
 def test_a_move_from_one_value_to_another_replaces_it(old, new, value):
@@ -123,6 +126,11 @@ def test_a_move_from_one_value_to_another_replaces_it(old, new, value):
         ("My son is 5.", "My daughter is now 7."),
         ("The train to Rome leaves at 9:00.", "The train to Milan now leaves at 10:00."),
         ("My sister lives in Oslo.", "I flew from Oslo to Bergen and changed planes."),
+        ("My sister has a Volvo.", "I switched from a Volvo to a Tesla."),
+        ("Tom works at Acme.", "I switched from Acme to Globex."),
+        ("My aunt lives in Oslo.", "We moved from Oslo to Bergen."),
+        ("The bus stops at Harlow.", "We relocated from Harlow to Stanmore."),
+        ("Der Chor singt in Kiel.", "Wir sind von Kiel nach Bonn umgezogen."),
     ],
 )
 def test_a_contrast_about_something_else_replaces_nothing(first, second):

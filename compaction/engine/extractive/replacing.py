@@ -60,6 +60,21 @@ _TAKEN_BACK = lazy_pattern(
 _CAPITAL = lazy_pattern(r"(?<=[^.!?] )[A-ZÀ-ÞА-Я]")
 _ENDS = lazy_pattern(r"\s*(?:[.,;!?]|$)")
 _LETTER = lazy_pattern(rf"[^\W{HAN}{KANA}{HANGUL}]")
+_OF_ONESELF = lazy_pattern(r"(?:^i|\b(?:I|[Ii]ch|[Jj]e|[Yy]o|[Ii]o|[Ee]u|[Ii]k|[Яя]))\b")
+_OF_US = lazy_pattern(r"\b(?:we|our|wir|uns\w{0,4}|nous|notre|nosotros|noi|nós|wij|мы)\b", re.I)
+_MINE = lazy_pattern(r"\b(?:my|mein\w{0,2}|mon|ma|mi|mio|mia|meu|minha|mijn|мо[йяё])\b", re.I)
+_MOVES_HOUSE = lazy_pattern(r"\b(?:relocated|umgezogen|verhuisd|переехали?)\b", re.I)
+_OF_SOMEBODY = lazy_pattern(
+    r"\b(?:(?:step)?(?:sister|brother|mother|father)|mum|mom|dad|grand(?:ma|pa)|aunt|uncle|cousin|"
+    r"wife|husband|partner|son|daughter|friend|colleague|boss|neighbou?r|schwester|bruder|mutter|"
+    r"vater|tante|onkel|frau|mann|freund|freundin|kollegin?|chefin?|nachbar|sœur|soeur|frère|mère|"
+    r"père|femme|mari|amie?|hermana|hermano|madre|padre|esposa|marido|amig[ao]|sorella|fratello|"
+    r"moglie|marito|amic[ao]|irmã|irmão|mãe|pai|zus|broer|moeder|vader|сестра|брат|мать|отец|муж|"
+    r"жена|друг|подруга|lives?|works at|wohnt|lebt|arbeitet|habite|travaille|vive|trabaja|abita|"
+    r"lavora|mora|trabalha|woont|werkt|жив[её]т|работает)\b",
+    re.I,
+)
+"""What somebody has, or where they live and work, is theirs alone."""
 _CODES = frozenset({IDENTIFIER, NAME})
 _GONE = lazy_pattern(r"(?: is| are| was)? (?:no longer|not any ?more)\b", re.I)
 """What stands behind one."""
@@ -183,7 +198,21 @@ def _is_about_same(old: Stated, older: Set[str], new: Stated, newer: Set[str]) -
     if denies:
         return bool(about) and are_alike(about, denies)
     # "Not Onyx but Amber" is about what was said; "I do not live in Oslo" about nobody else.
-    return not about or not newer
+    return not about or (not newer and not _is_of_another(old.unit.text, new.unit.text))
+
+
+def _is_of_another(older: str, newer: str) -> bool:
+    """Whether people say of themselves what an older statement says of somebody else.
+
+    "We switched" may be said of whatever a team has, but where others live and work is their own.
+    """
+    is_others = bool(_OF_SOMEBODY.search(older))
+    is_own = _OF_ONESELF.search(newer) or (
+        _OF_US.search(newer) and (is_others or _MOVES_HOUSE.search(newer))
+    )
+    if not is_own or _OF_ONESELF.search(older) or _OF_US.search(older):
+        return False
+    return is_others or not _MINE.search(older)
 
 
 def _within(old: Stated, held: Set[str], text: str, part: Denied) -> list[Entity]:
