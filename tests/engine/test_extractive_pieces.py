@@ -50,6 +50,27 @@ def test_lines_of_a_list_are_not_put_together():
     assert put_together(units) == units
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        "Never deploy the booking service to the production cluster on a Friday or on a holiday\n"
+        "Always ask Captain Okafor before you change the price of a cabin on the ferry to Narvik",
+        "Never deploy the booking service on a Friday,\nalways ask Captain Okafor for a price,",
+        "永远不要在周五部署预订服务，\n必须先问船长再改变船舱的价格，",
+    ],
+)
+def test_rules_on_lines_of_their_own_are_not_put_together(rules):
+    units = units_in(item(rules))
+    assert [unit.text for unit in put_together(units)] == rules.split("\n")
+
+
+@pytest.mark.parametrize("end", ["###STOP###", "<|end|>", "</s>", "</s> "])
+def test_the_place_of_a_unit_before_a_mark_has_its_words_alone(end):
+    text = f"We moved  the crates of the museum \t{end}"
+    (unit,) = units_in(item(text))
+    assert text[unit.start : unit.end] == "We moved  the crates of the museum"
+
+
 def test_a_line_put_together_is_exact_and_reproduces_its_message():
     message = item(LONG, position=4)
     text = f"- {LONG}"

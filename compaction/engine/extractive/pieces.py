@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
+from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, SMALLEST_SHARE
+from compaction.engine.extractive.units import longest_of
 from compaction.engine.provenance import Unit, UnitKind
 
 MAX_LINE_CHARACTERS = 400
 """Of pieces together: of a longer line, whoever reads a summary back makes several."""
-SHORTEST_PARTED = 90
-"""A piece without a mark at its end was parted for its length if it and the next word have more."""
 _ENDS_SENTENCE = re.compile(r"[.!?。！？…][\"'”’」』）)\]*]{0,3}$")
 _ENDS_CLAUSE = re.compile(r"[,;:—–，、；：]$|\s-$")
 _WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
@@ -33,11 +32,15 @@ def continues(one: Unit, other: Unit) -> bool:
         return False
     if one.note or other.note or other.speaker != one.speaker or _ENDS_SENTENCE.search(one.text):
         return False
+    longest = longest_of(one.kind)
+    is_wide = 2 * len(_WIDE.findall(one.text)) > len(one.text)
+    longest = longest // 2 if is_wide else longest
+    # What is shorter was not parted: it is a line of its own, such as one rule of several.
+    if len(one.text) < longest * SMALLEST_SHARE:
+        return False
     if not gap or _ENDS_CLAUSE.search(one.text):
         return True
-    # Else one may be a line of its own, such as a name in a list.
-    shortest = SHORTEST_PARTED // 2 if _WIDE.search(one.text) else SHORTEST_PARTED
-    return len(one.text) + 1 + len(other.text.split(" ", 1)[0]) > shortest
+    return len(one.text) + 1 + len(other.text.split(" ", 1)[0]) > longest
 
 
 def put_together(units: Iterable[Unit]) -> list[Unit]:

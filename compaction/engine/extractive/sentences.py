@@ -19,6 +19,8 @@ Found = TypeVar("Found")
 
 MAX_SENTENCE_CHARACTERS = 220
 """A longer sentence is parted at a clause, else at a space, else anywhere."""
+SMALLEST_SHARE = 1 / 3
+"""Of the longest piece, what each one that another follows has at least."""
 
 ELLIPSIS = "…"
 
@@ -242,7 +244,7 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
 
 def _cut(text: str, start: int, longest: int) -> int:
     """Return where to part: at the last clause end in reach, else at a space, else anywhere."""
-    low, high = start + longest // 3, start + longest
+    low, high = start + int(longest * SMALLEST_SHARE), start + longest
     clause = 0
     for match in _CLAUSE_END.finditer(text, low, high):
         clause = match.end()

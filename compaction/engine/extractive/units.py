@@ -119,6 +119,11 @@ def speakers_of(items: Sequence[Item]) -> frozenset[str]:
     return frozenset(names) if len(names) > 1 else frozenset()
 
 
+def longest_of(kind: UnitKind) -> int:
+    """Return how many characters a piece of a sentence has at most, in letters of an alphabet."""
+    return _LONGEST.get(kind, MAX_SENTENCE_CHARACTERS)
+
+
 def people_of(units: Iterable[Unit]) -> frozenset[str]:
     """Return who asks for things or sets rules, by name: a user, whatever their name is.
 
@@ -155,7 +160,7 @@ def _units_of_message(
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
         kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
-        longest = _LONGEST.get(kind, MAX_SENTENCE_CHARACTERS)
+        longest = longest_of(kind)
         of_kind = kind_worth(kind)
         for first, final in clause_spans(text, start, end, longest=longest):
             clause = fold(text[first:final] if is_storable else encodable(text[first:final]))
@@ -165,6 +170,8 @@ def _units_of_message(
                 clause, final = clause[:-length].rstrip(), final - length
                 if not clause:
                     continue
+                while text[final - 1].isspace():
+                    final -= 1
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
             if len(_DIGITS.findall(clause)) > 1:
                 # Pasted output: of a list of files, no summary needs every line.
