@@ -155,6 +155,13 @@ def test_a_short_answer_stands_with_its_question():
     assert facts[facts.index("- From Narvik.") - 1].endswith("leave from?")
 
 
+def test_a_short_answer_that_is_the_state_stands_there_with_its_question():
+    question = "Which harbour does the night ferry with the crates leave from?"
+    messages = talk(*FILLER, f"assistant: {question}", "From Narvik.")
+    state = section(summarize(*messages, target_tokens=300).text, "Last state")
+    assert state == [f"- [assistant] {question}", "- From Narvik."]
+
+
 def test_ranges_of_characters_are_no_identifiers():
     messages = talk(
         "Replace the pattern [A-Za-z0-9] by [0-9] in build-7f3a and in ORD-5512-KX.", *FILLER

@@ -243,8 +243,9 @@ def _complete(selection: Selection, candidates: Sequence[Candidate], *, upto: in
     added: set[int] = set()
     for chosen in list(selection.chosen):
         before = candidates[chosen.order - 1] if chosen.order else None
-        if before and _answers(chosen.unit, before.unit):
-            selection.add(before, limit=upto - selection.spent)
+        is_answer = before is not None and _answers(chosen.unit, before.unit)
+        if before and is_answer and selection.add(before, limit=upto - selection.spent):
+            added.add(before.order)
         for order in range(chosen.order, len(candidates) - 1):
             one, other = candidates[order].unit, candidates[order + 1]
             is_open = one.text[-1:].isalnum() and continues(one, other.unit)
