@@ -114,6 +114,8 @@ def test_a_long_rule_is_never_cut_at_a_comma(role):
         "That's all for now. ###STOP###",
         "Thank you!###STOP###",
         "Vielen Dank!",
+        "Vielen Dank für die Hilfe, bis bald!",
+        "Thanks, Anna, have a great day!",
     ],
 )
 def test_marks_and_thanks_are_no_last_state(last):
@@ -129,6 +131,23 @@ def test_marks_and_thanks_are_no_last_state(last):
         "- [assistant] The crates of the museum stand on the quay of Narvik since this morning."
     )
     assert "STOP" not in text
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "Hey, please stop the export now.",
+        "Sure, go ahead with plan B.",
+        "Thanks, now delete the old branch.",
+        "No problem, cancel the whole order then.",
+        "Danke, lösche jetzt den alten Zweig.",
+        "Gracias, borra la cuenta.",
+        "谢谢，请删除旧账户。",
+    ],
+)
+def test_what_is_said_behind_thanks_is_the_last_state(last):
+    text = summarize(*talk("We paint crates.", *FILLER, last), target_tokens=300).text
+    assert text.splitlines()[-1] == f"- {last}"
 
 
 def test_what_the_assistant_said_is_the_state_before_what_a_tool_printed():

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set, words_in
+from compaction.engine.extractive.terms import words_of
 from compaction.engine.fidelity.entities import NAME, find_entities
 
 ERROR_WORTH = 3.0
@@ -25,6 +26,8 @@ ROW_WORTH = 0.3
 WORDY_CELL_WORDS = 6
 LONGEST_FAREWELL = 12
 """Words; a longer sentence that begins with thanks says something else as well."""
+MOST_BESIDE_THANKS = 1
+"""Words, such as a name or what the thanks are for."""
 LETTERS_PER_WORD = 2
 """Chinese characters that say as much as one word."""
 
@@ -80,11 +83,21 @@ _BOILERPLATE_WIDE = lazy_pattern(
 )
 _LEAVE = lazy_pattern(
     r"\b(?:have a (?:great|nice|good)|good ?bye|bye|see you|take care|danke|vielen dank|tschüss|"
-    r"auf wiedersehen|gracias|adiós|hasta luego|merci|au revoir|bonne journée|grazie|arrivederci|"
+    r"auf wiedersehen|bis bald|gracias|adiós|hasta luego|merci|au revoir|bonne journée|grazie|"
+    r"arrivederci|"
     r"obrigad[oa]|tchau|bedankt|dank je|tot ziens|спасибо|до свидания|всего доброго)\b"
     r"|谢谢|多谢|再见|拜拜|ありがと|さようなら|感謝|감사합니다|고마워|안녕히|شكرا|مع السلامة",
     re.I,
 )
+_PARTS = lazy_pattern(r"[,;:!?.，。！？、]+|\s[-–—]\s")
+_SAYS = lazy_pattern(r"[^\W_]")
+_COURTESY = word_set(
+    "help helping helpful assistance support service patience time understanding answer answers "
+    "day evening morning night week weekend afternoon wonderful lovely amazing kind kindly quick "
+    "forward looking hear hearing appreciate appreciated welcome problem bye goodbye care meet "
+    "course sounds glad happy hope question questions everything today"
+)
+"""Words of thanks themselves."""
 _MARKER = lazy_pattern(
     r"\A(?:[#|=~-]{2,8} ?[A-Z_]{2,24} ?[#|=~-]{2,8}|</?\|?[\w-]{1,40}\|?/?>|\[/?[A-Z_]{2,24}\])\Z"
 )
@@ -173,12 +186,26 @@ def form_worth(sentence: str, signs: Signs = ALL_SIGNS) -> float:
 
 
 def is_farewell(sentence: str) -> bool:
-    """Whether a short sentence thanks, greets or takes leave, and names nobody but people."""
+    """Whether a short sentence thanks, greets or takes leave, and names nobody but people.
+
+    "Thanks, now delete the branch." says something else as well.
+    """
     if count_words(sentence) > LONGEST_FAREWELL:
         return False
     if any(one.kind != NAME for one in find_entities(sentence)):
         return False
-    return _is_boilerplate(sentence, ALL_SIGNS.phrases) or bool(_LEAVE.search(sentence))
+    parts = [part for part in _PARTS.split(sentence) if _SAYS.search(part)]
+    others = [part for part in parts if not _is_polite(part)]
+    words = [word for part in others for word in words_of(part)]
+    is_more = len(words) > MOST_BESIDE_THANKS or any(map(_WIDE.search, others))
+    return len(others) < len(parts) and not is_more
+
+
+def _is_polite(part: str) -> bool:
+    if _is_boilerplate(part, ALL_SIGNS.phrases):
+        words = [word for word in words_of(part) if word not in _COURTESY]
+        return len(words) <= MOST_BESIDE_THANKS
+    return bool(_LEAVE.search(part))
 
 
 def marker_length(text: str) -> int:
