@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from compaction.engine.extractive.material import gather_units
 from compaction.engine.extractive.pieces import Pieces, put_together
 from compaction.engine.extractive.selection import weigh
 from compaction.engine.fidelity.alignment import trace
-from compaction.engine.provenance import Origin, SourcePiece
+from compaction.engine.provenance import Origin, SourcePiece, UnitKind
+from compaction.engine.types import SummaryRequest
 from tests.engine.extractive_support import (
     QuarterCounter,
     in_passes,
@@ -85,6 +87,23 @@ def test_what_was_put_together_is_known_again_in_the_next_pass():
     assert LONG in texts[0]
     assert texts[-1].count("padded crates") == 1
     assert "[summary]" not in texts[-1]
+
+
+def test_a_question_in_pieces_is_answered_and_known_again_as_a_whole():
+    lead = "博物馆的软垫箱子停放在海关大楼后面的第二个坡道上" * 4
+    question = f"{lead}，渡轮星期一早上究竟从哪个码头出发？"
+    asked = units_in(item(question, position=1))
+    assert {unit.kind for unit in asked} == {UnitKind.QUESTION}
+    assert len(asked) == 2
+    request = SummaryRequest(
+        kind="update",
+        previous=f"## 待解决问题\n- {question}",
+        units=tuple(asked),
+        items=(item("渡轮从纳尔维克出发。", role="assistant", position=2),),
+    )
+    found = gather_units(request)
+    assert [unit.kind for unit in found] == [UnitKind.FACT] * 3
+    assert [unit.text for unit in found[:2]] == [unit.text for unit in asked]
 
 
 def test_no_line_is_made_of_units_that_only_look_like_its_pieces():

@@ -14,7 +14,7 @@ from compaction.engine.extractive.changes import with_changes
 from compaction.engine.extractive.composition import line_key
 from compaction.engine.extractive.cues import is_question
 from compaction.engine.extractive.headings import ParsedLine, SummarySection, parse_summary
-from compaction.engine.extractive.pieces import Pieces
+from compaction.engine.extractive.pieces import Pieces, continues
 from compaction.engine.extractive.selection import Candidate, weigh
 from compaction.engine.extractive.sentences import encodable, fold
 from compaction.engine.extractive.units import entities_of, people_of, speakers_of, units_of
@@ -112,13 +112,13 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
     and the clauses of the messages. What is said twice stands where it was said last. `said` are
     those clauses, where somebody has found them already.
     """
-    kept = [_since_answered(unit) if request.items else unit for unit in request.units]
+    kept = _since_answered(request.units) if request.items else list(request.units)
     known = {line_key(unit.text) for unit in kept}
     named = {key for unit in kept for key in unit.entities}
     texts = (request.previous, *request.texts)
     before = min((unit.position for unit in kept), default=0) - len(texts)
     carried: list[Unit] = []
-    pieces = Pieces(kept)
+    pieces = Pieces(request.units)
     for number, text in enumerate(texts):
         for line in parse_summary(text):
             unit = _unit_of_line(line, position=before + number)
@@ -144,11 +144,23 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
     return with_changes(alone, people=people_of(alone) | speakers_of(request.items))
 
 
-def _since_answered(unit: Unit) -> Unit:
-    """Return a question that was the last word when it was kept as a fact: it has been answered."""
-    if unit.kind is UnitKind.QUESTION and is_question(unit.text):
-        return unit._replace(kind=UnitKind.FACT)
-    return unit
+def _since_answered(units: Sequence[Unit]) -> list[Unit]:
+    """Return units with questions that were the last word as facts: they have been answered.
+
+    Of a question in pieces, the last one says that it asks.
+    """
+    found: list[Unit] = []
+    behind: Unit | None = None
+    for unit in reversed(units):
+        if unit.kind is not UnitKind.QUESTION:
+            behind = None
+        elif is_question(unit.text) or (behind is not None and continues(unit, behind)):
+            behind = unit
+            unit = unit._replace(kind=UnitKind.FACT)
+        else:
+            behind = None
+        found.append(unit)
+    return found[::-1]
 
 
 def _unit_of_line(line: ParsedLine, *, position: int) -> Unit:
