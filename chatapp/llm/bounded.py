@@ -71,5 +71,7 @@ def shortened(reply: Reply, *, characters: int) -> Reply:
         text=text[:characters] or None,
         reasoning=thoughts[:characters],
         refusal=refusal[:characters],
+        # The server's own is longer, so that nobody goes on from it.
+        response_id="",
         finish_reason=CUT_OFF if was_cut else reply.finish_reason,
     )

@@ -159,6 +159,24 @@ def test_a_stream_of_wrapping_without_end_is_no_answer_and_what_came_is_kept(ser
     assert server.asked == 1
 
 
+CREATED = {"type": "response.created", "response": {"id": "resp_1"}}
+ARGUED = {"type": "response.function_call_arguments.delta", "item_id": "c1", "delta": "word "}
+
+
+@pytest.mark.parametrize("piece", [{**ITEM, "delta": "word "}, ARGUED])
+def test_nobody_goes_on_from_an_answer_that_its_server_has_longer(serve, piece):
+    """A call that we cut would wait there for its result, and every later turn be refused."""
+
+    def answer(server, handler):
+        headers(handler, 200, "text/event-stream")
+        handler.wfile.write(b"data: " + json.dumps(CREATED).encode() + b"\n\n")
+        pour(server, handler, b"data: " + json.dumps(piece).encode() + b"\n\n")
+
+    server = serve(answer)
+    reply = server.model.connect().complete(ModelRequest(**HELLO, stream=True, api="responses"))
+    assert (reply.finish_reason, reply.response_id) == ("length", "")
+
+
 @pytest.mark.parametrize("arguments", [7, True, {"a": 7}])
 def test_arguments_of_any_type_are_counted_as_the_text_that_they_become(arguments):
     answer = chat_wire._Completion(lambda *event: None)
