@@ -195,24 +195,18 @@ def beating(sign: Callable[[], bool], *, seconds: float, who: str) -> Iterator[N
         thread.join()
 
 
-@contextmanager
-def overwriting_what_is_deleted() -> Iterator[None]:
-    """Have SQLite write zeros over rows that are deleted inside, also in its log of changes.
+def empty_log_of_changes() -> bool:
+    """Have SQLite take its log of changes into its file and empty it; return whether it is empty.
 
-    Its file would keep their texts until the room is used again, as PostgreSQL's do until vacuum.
+    The log holds what was deleted, too. Whoever still reads what was there before keeps it full.
+    Other databases clear theirs away by themselves; inside a transaction nothing is done.
     """
-    if connection.vendor != "sqlite":
-        yield
-        return
+    if connection.vendor != "sqlite" or connection.in_atomic_block:
+        return True
     with connection.cursor() as cursor:
-        cursor.execute("PRAGMA secure_delete = ON")
-        try:
-            yield
-        finally:
-            cursor.execute("PRAGMA secure_delete = OFF")
-    if not connection.in_atomic_block:
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        is_held, *_ = cursor.fetchone()
+    return not is_held
 
 
 def database_now() -> datetime:

@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -25,7 +25,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import CASCADE, ForeignObjectRel, Model, QuerySet
 from django.dispatch import Signal
 
-from chatapp.database import overwriting_what_is_deleted
+from chatapp.database import empty_log_of_changes
 from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
 from chatapp.models import Branch, ImportJob, Message, Session
@@ -43,6 +43,11 @@ What an erased operator did to others' rows is kept under it.
 _LOG = "admin log entries"
 _FILES = "files of message parts"
 _TITLES = "admin log entries about deleted rows"
+_IN_LOG = (
+    "SQLite's log (the file that ends in -wal) still holds their texts: somebody is reading "
+    "the database. It is emptied when every process that uses the database has ended, or by the "
+    "SQL command PRAGMA wal_checkpoint(TRUNCATE) when nobody reads."
+)
 
 user_erased = Signal()
 """Sent with `user` before anything of theirs goes.
@@ -53,9 +58,13 @@ Other apps take away what no row of the user's takes along when it is deleted.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased:
-    """How many rows went, by the plural of what they are; what there was none of is left out."""
+    """How many rows went, by the plural of what they are; what there was none of is left out.
+
+    `is_in_log` says that SQLite's log of changes still holds them.
+    """
 
     counts: Mapping[str, int]
+    is_in_log: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {count:,}" for name, count in self.counts.items()) or "nothing"
@@ -80,8 +89,8 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     `on_session` is called for each session that is gone. The user is switched off first, so that
     nothing new comes in.
     """
-    with overwriting_what_is_deleted():
-        return _erased(user, on_session)
+    erased = _erased(user, on_session)
+    return replace(erased, is_in_log=not empty_log_of_changes())
 
 
 def _erased(user: Any, on_session: Callable[[], None]) -> Erased:
@@ -283,6 +292,7 @@ def _nobody(users: Any) -> Any:
 
 
 def told(erased: Erased) -> str:
-    """Return the sentence that says what went, without a name."""
+    """Return the sentence that says what went, without a name, and what is still to be done."""
     rows = sum(count for name, count in erased.counts.items() if name != _FILES)
-    return f"A person was erased: {erased}. {plural(rows, 'row')} in all."
+    sentence = f"A person was erased: {erased}. {plural(rows, 'row')} in all."
+    return f"{sentence} {_IN_LOG}" if erased.is_in_log else sentence

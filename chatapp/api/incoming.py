@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any
 
 from rest_framework import serializers
@@ -27,6 +28,8 @@ HOW_TO_GO_ON = (
     '{"continue": true} goes on without a message: it answers one that waits, or finishes an '
     "answer that was cut off."
 )
+MOST_COMPARED_NAMES = 50
+"""So many of a message's own names are looked at for one that may have been meant otherwise."""
 EMPTY_TURN = f"The turn has no message. Send `content` or `messages`; {HOW_TO_GO_ON}"
 
 
@@ -75,7 +78,8 @@ def _check_function_call(data: dict[str, Any]) -> None:
 def _check_user_message(data: dict[str, Any], fields: dict[str, Any]) -> None:
     if not fields["content"] and not has_parts_besides_text(fields):
         # Fields of one's own are kept, so a slip of the pen is no unknown field here.
-        near = [] if "content" in data else get_close_matches("content", data, n=1)
+        names = [] if "content" in data else list(islice(data, MOST_COMPARED_NAMES))
+        near = get_close_matches("content", names, n=1)
         hint = f" Did you mean 'content' by {near[0]!r}?" if near else ""
         raise serializers.ValidationError(
             f"content: a user's message needs a text or a part.{hint}"

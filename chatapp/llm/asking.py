@@ -6,10 +6,11 @@ For calls that are no turn, such as summaries; a turn has more to change
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from chatapp.llm.adaptations import (
+    DROP,
     Adaptation,
     adaptation_for,
     adapted,
@@ -29,6 +30,9 @@ MAX_ADAPTATIONS = 7
 # What is answered with a changed request.
 _CHANGED = frozenset({Reaction.ADAPT, Reaction.LOWER_OUTPUT})
 
+# One conversation's tools may be what is wrong; others keep theirs.
+_TOOLS = f"{DROP}tools"
+
 OnChange = Callable[[Adaptation, ModelError], None]
 
 
@@ -43,6 +47,42 @@ def is_answered(refusal: ModelError, later: ModelError) -> bool:
     """
     is_same = (refusal.param, refusal.detail) == (later.param, later.detail)
     return refusal.kind is ErrorKind.PARAMETER_REFUSED and not is_same
+
+
+class Guesses:
+    """The changes that answered refusals of unknown meaning, and what is remembered of them.
+
+    What is changed is what such a refusal speaks of. Where the server says the same once more, that
+    was not it, and the model's other conversations must not pay for it: without streams, a
+    temperature or a system message for a month.
+    """
+
+    def __init__(self) -> None:
+        self._newest: tuple[tuple[str, str], frozenset[str]] | None = None
+        self._all: set[str] = set()
+        self._in_vain: set[str] = set()
+
+    def refused(self, error: ModelError) -> None:
+        """Take in a refusal: of what the newest guess answered, or of something else."""
+        if self._newest is not None and self._newest[0] == (error.param, error.detail):
+            self._in_vain |= self._newest[1]
+        self._newest = None
+
+    def tried(self, error: ModelError, codes: Collection[str]) -> None:
+        """Take in what is changed because of a refusal."""
+        if error.kind is ErrorKind.REJECTED:
+            self._newest = (error.param, error.detail), frozenset(codes)
+            self._all |= self._newest[1]
+
+    def of_model(self, codes: Collection[str]) -> set[str]:
+        """Return the codes that every request to the model wants."""
+        found = {code for code in codes if is_of_model(code)} - self._in_vain
+        return found - {_TOOLS} if _TOOLS in self._all else found
+
+    def of_conversation(self, codes: Collection[str]) -> set[str]:
+        """Return the codes that this conversation alone wants."""
+        in_vain = {code for code in self._in_vain if is_of_model(code)}
+        return {code for code in codes if code not in in_vain} - self.of_model(codes)
 
 
 def ask(
@@ -62,21 +102,24 @@ def ask(
     sent = [adapted(request, model)]
     first: ModelError | None = None
     helped: list[Adaptation] = []
+    guesses = Guesses()
     while True:
         try:
             was_sent = first_reply if len(sent) == 1 else None
             reply = was_sent() if was_sent else model.connect().complete(sent[-1])
         except ModelError as error:
+            guesses.refused(error)
             first = error if first is None or is_answered(first, error) else first
             if error.reaction not in _CHANGED and error is not first:
                 raise
             again = _changed(error, sent, model, helped) if len(sent) <= MAX_ADAPTATIONS else None
             if again is None:
                 raise first from error
+            guesses.tried(error, [helped[-1].code])
             on_change(helped[-1], error)
             sent.append(again)
         else:
-            learn_adaptations(model, (one.code for one in helped if is_of_model(one.code)))
+            learn_adaptations(model, guesses.of_model([one.code for one in helped]))
             return reply
 
 

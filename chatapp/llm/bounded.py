@@ -58,13 +58,20 @@ def bound_response(response: Any, *, characters: int) -> None:
 
 
 def shortened(reply: Reply, *, characters: int) -> Reply:
-    """Return a reply whose text and thoughts have at most so many characters; a cut one says so."""
-    text, thoughts = reply.text or "", reply.reasoning
-    if len(text) <= characters and len(thoughts) <= characters:
+    """Return a reply whose text, thoughts and refusal have at most so many characters each.
+
+    One whose text or refusal was cut says so.
+    """
+    text, thoughts, refusal = reply.text or "", reply.reasoning, reply.refusal
+    if max(len(text), len(thoughts), len(refusal)) <= characters:
         return reply
+    was_cut = max(len(text), len(refusal)) > characters
     return replace(
         reply,
         text=text[:characters] or None,
         reasoning=thoughts[:characters],
-        finish_reason=CUT_OFF if len(text) > characters else reply.finish_reason,
+        refusal=refusal[:characters],
+        # The server's own is longer, so that nobody goes on from it.
+        response_id="",
+        finish_reason=CUT_OFF if was_cut else reply.finish_reason,
     )

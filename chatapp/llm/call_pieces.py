@@ -32,7 +32,7 @@ class CallPieces:
         function = piece.get("function") or {}
         call = self._find(piece)
         call["id"] = call["id"] or str(piece.get("id") or "")
-        name, arguments = str(function.get("name") or ""), _arguments_of(function)
+        name, arguments = str(function.get("name") or ""), arguments_in(function)
         # A name may come in pieces; one that comes with an id is whole.
         if not call["name"] or not (piece.get("id") or call["arguments"] or name == call["name"]):
             call["name"] += name
@@ -117,7 +117,7 @@ def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
     if call_id and call["id"] and call_id != call["id"]:
         return True
     has_new = name != call["name"] or (not call_id and piece.get("index") is None)
-    return has_new and bool(_arguments_of(function)) and is_json(call["arguments"])
+    return has_new and bool(arguments_in(function)) and is_json(call["arguments"])
 
 
 def _one_object(arguments: str) -> str:
@@ -147,7 +147,8 @@ def _end_of_blanks(text: str, start: int) -> int:
     return found.end() if found else start
 
 
-def _arguments_of(function: Mapping[str, Any]) -> str:
+def arguments_in(function: Mapping[str, Any]) -> str:
+    """Return the arguments of a call, or of a piece of one, as a text: some send an object."""
     arguments = function.get("arguments") or ""
     if isinstance(arguments, str):
         return arguments

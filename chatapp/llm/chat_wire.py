@@ -19,7 +19,7 @@ from chatapp.llm.answer_shapes import (
     unwrapped,
     usage_of,
 )
-from chatapp.llm.call_pieces import CallPieces
+from chatapp.llm.call_pieces import CallPieces, arguments_in
 from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
@@ -291,7 +291,7 @@ class _Completion:
 
     def _call(self, piece: dict[str, Any]) -> None:
         call = self._calls.add(piece)
-        arguments = (piece.get("function") or {}).get("arguments") or ""
+        arguments = arguments_in(piece.get("function") or {})
         self._argued += len(arguments)
         self._on_event(
             "tool_call",

@@ -22,6 +22,7 @@ from chatapp.messages.wire import MAX_VENDOR_CHARS, text_of
 
 _BETWEEN_ITEMS = "\n\n"
 _MESSAGE, _CALL, _REASONING = "message", "function_call", "reasoning"
+_REFUSAL = "refusal"
 _KINDS = (_MESSAGE, _CALL, _REASONING)
 _CALL_KEYS = ("type", "id", "call_id", "name", "arguments", "status")
 _OF_PARTS = ("annotations", "logprobs")
@@ -110,7 +111,7 @@ class Output:
             if not found.text:
                 self._say(found, text_of([event["part"]]))
         elif kind == "response.refusal.delta":
-            self._find(_MESSAGE, event, "piece").refusal += text_of(event.get("delta"))
+            self._refuse(self._find(_MESSAGE, event, "piece"), text_of(event.get("delta")))
         elif kind == "response.refusal.done":
             found = self._find(_MESSAGE, event, "done")
             found.refusal = found.refusal or text_of(event.get("refusal"))
@@ -204,6 +205,10 @@ class Output:
         item.text += text
         self._lengths[_MESSAGE] += len(text)
         self._splitter.feed(text)
+
+    def _refuse(self, item: _Item, text: str) -> None:
+        item.refusal += text
+        self._lengths[_REFUSAL] += len(text)
 
     def finish(self) -> None:
         """Tell what was held back of the text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from chatapp.conf import chatapp_settings
@@ -79,8 +80,7 @@ def follow(
             if answer.closed:
                 break
             if answer.characters > longest:
-                answer.finish_reason = CUT_OFF
-                break
+                return _as_cut(answer)
             if request.cancelled():
                 raise ModelError(ErrorKind.CANCELLED)
             if request.deadline is not None and time.monotonic() > request.deadline:
@@ -101,6 +101,12 @@ def follow(
             raise failure from error
     answer.finish()
     return answer.reply(answer.finish_reason or "stop")
+
+
+def _as_cut(answer: StreamedAnswer) -> Reply:
+    """Return an answer that is read no further; nobody goes on from its server's longer one."""
+    answer.finish()
+    return replace(answer.reply(CUT_OFF), response_id="")
 
 
 def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -16,8 +16,8 @@ from chatapp.context.assembly import LARGE_MARGIN_SHARE, Context
 from chatapp.context.backend import Emit, Recovery, context_backend
 from chatapp.database import release_connection
 from chatapp.incidents import Kind, note
-from chatapp.llm.adaptations import SMALLEST_OUTPUT_TOKENS, is_of_model
-from chatapp.llm.asking import is_answered
+from chatapp.llm.adaptations import SMALLEST_OUTPUT_TOKENS
+from chatapp.llm.asking import Guesses, is_answered
 from chatapp.llm.errors import ErrorKind, ModelError, Reaction
 from chatapp.llm.learned_limits import learn_adaptations, learn_from_error, remembered
 from chatapp.llm.registry import ModelConfig
@@ -106,6 +106,7 @@ class TurnAttempts:
     run_id: str | None = None
     last_error: ModelError | None = None
     first_refusal: tuple[ModelError, ModelRequest] | None = None
+    guesses: Guesses = field(default_factory=Guesses)
     sent: set[str] = field(default_factory=set)
     last_sent: SentRequest | None = None
     # When the last request went out, by time.monotonic().
@@ -207,6 +208,7 @@ class TurnAttempts:
     def _after(self, error: ModelError, model: ModelConfig, request: ModelRequest) -> None:
         """Change the request after an error, or raise NoAnswerError."""
         learn_from_error(model, error, self.context.account.used)
+        self.guesses.refused(error)
         first = self.first_refusal
         if error.reaction is Reaction.ADAPT and (first is None or is_answered(first[0], error)):
             self.first_refusal = error, request
@@ -218,6 +220,7 @@ class TurnAttempts:
             change = change or self._next_change(error, model, request)
         if change is not None:
             self._note_change(change.code, change.text, error)
+            self.guesses.tried(error, change.adjustments.codes - self.done.codes)
             self.done = change.adjustments
             self._remember(change.code)
         elif error.reaction is Reaction.RECOVERY or error.kind is ErrorKind.BODY_TOO_LARGE:
@@ -299,13 +302,12 @@ class TurnAttempts:
 
     def _learn(self, model: ModelConfig) -> None:
         """Remember which changes of the form helped: for the model, or for this conversation."""
-        of_model = {code for code in self.done.codes if is_of_model(code)}
-        learn_adaptations(model, of_model)
+        learn_adaptations(model, self.guesses.of_model(self.done.codes))
         if self.done.output_refused:
             # Where the server named no number, the length that it took at last.
             longest = ModelError(ErrorKind.OUTPUT_LIMIT, allowed=self.done.max_output)
             learn_from_error(model, longest, 0)
-        if own := self.done.codes - of_model:
+        if own := self.guesses.of_conversation(self.done.codes):
             known = {**self.session.adaptations, **remembered(own)}
             Session.objects.filter(pk=self.session.pk).update(adaptations=known)
             self.session.adaptations = known

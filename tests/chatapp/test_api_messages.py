@@ -86,6 +86,14 @@ def test_what_cannot_be_stored_is_refused_with_a_reason(post, message, says):
     assert says in str(body["errors"]["messages"])
 
 
+def test_few_names_are_compared_with_the_one_that_may_be_meant(post):
+    """A body of a million names would take the server a minute."""
+    names = {f"own_{number}": 1 for number in range(200)}
+    body = problem(post({"messages": [{"role": "user", **names, "contents": "hello"}]}), 400)
+    assert "needs a text or a part" in str(body["errors"]["messages"])
+    assert "Did you mean" not in str(body["errors"]["messages"])
+
+
 @pytest.mark.parametrize("body", [{}, {"messages": []}, {"messages": "x"}, {"messages": None}])
 def test_a_request_without_messages_is_refused(post, body):
     assert problem(post(body), 400)["errors"]["messages"]

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from chatapp.llm import chat_wire
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
@@ -107,6 +108,7 @@ STREAMS = [
     ("chat", {"choices": [{"index": 0, "delta": {"reasoning_content": "word "}}]}, "reasoning"),
     ("chat", {"choices": [{"index": 0, "delta": {"tool_calls": [CALL]}}]}, ""),
     ("responses", {**ITEM, "delta": "word "}, "text"),
+    ("responses", {**ITEM, "type": "response.refusal.delta", "delta": "word "}, "refusal"),
 ]
 
 
@@ -131,6 +133,59 @@ def test_a_stream_without_end_is_read_to_the_limit_and_is_an_answer_cut_off(
     assert len(told) <= CHARACTERS // len("word ") + 1
     if kept:
         assert getattr(reply, kept) == "word " * (CHARACTERS // len("word "))
+
+
+@pytest.mark.parametrize(
+    ("api", "piece"),
+    [
+        ("chat", {"choices": [{"index": 0, "delta": {"content": "w"}}]}),
+        ("responses", {**ITEM, "delta": "w"}),
+    ],
+)
+def test_a_stream_of_wrapping_without_end_is_no_answer_and_what_came_is_kept(serve, api, piece):
+    piece = piece | {"padding": "x" * 5_000}
+
+    def answer(server, handler):
+        headers(handler, 200, "text/event-stream")
+        pour(server, handler, b"data: " + json.dumps(piece).encode() + b"\n\n")
+
+    server = serve(answer)
+    with pytest.raises(ModelError) as failure:
+        server.model.connect().complete(ModelRequest(**HELLO, stream=True, api=api))
+    assert failure.value.kind is ErrorKind.BAD_ANSWER
+    assert "1,064,000 bytes" in failure.value.detail
+    assert 100 < len(failure.value.partial.text) < CHARACTERS
+    assert set(failure.value.partial.text) == {"w"}
+    assert server.asked == 1
+
+
+CREATED = {"type": "response.created", "response": {"id": "resp_1"}}
+ARGUED = {"type": "response.function_call_arguments.delta", "item_id": "c1", "delta": "word "}
+
+
+@pytest.mark.parametrize("piece", [{**ITEM, "delta": "word "}, ARGUED])
+def test_nobody_goes_on_from_an_answer_that_its_server_has_longer(serve, piece):
+    """A call that we cut would wait there for its result, and every later turn be refused."""
+
+    def answer(server, handler):
+        headers(handler, 200, "text/event-stream")
+        handler.wfile.write(b"data: " + json.dumps(CREATED).encode() + b"\n\n")
+        pour(server, handler, b"data: " + json.dumps(piece).encode() + b"\n\n")
+
+    server = serve(answer)
+    reply = server.model.connect().complete(ModelRequest(**HELLO, stream=True, api="responses"))
+    assert (reply.finish_reason, reply.response_id) == ("length", "")
+
+
+@pytest.mark.parametrize("arguments", [7, True, {"a": 7}])
+def test_arguments_of_any_type_are_counted_as_the_text_that_they_become(arguments):
+    answer = chat_wire._Completion(lambda *event: None)
+    called = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": arguments}}
+    answer.take({"choices": [{"index": 0, "delta": {"tool_calls": [called]}}]})
+    assert answer.characters == len(json.dumps(arguments))
+    assert answer.reply("tool_calls").tool_calls[0]["function"]["arguments"] == json.dumps(
+        arguments
+    )
 
 
 def test_an_answer_that_is_too_long_is_cut_and_says_so(serve):
