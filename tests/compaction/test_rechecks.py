@@ -225,3 +225,19 @@ def test_a_run_that_is_queued_for_what_is_left_and_the_release_are_one(
     assert [one.run for one in logged if one.event == "run_requested"] == [str(waiting.pk)]
     assert len([one for one in logged if one.event == "trigger_due"]) == 1
     assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None
+
+
+def test_a_run_that_ended_before_it_is_noted_that_it_waits(session, monkeypatch):
+    """A quick worker notes when what its run has left is old enough, and that stays."""
+    sizes = {"compression_window_size": 6, "tail_keep_size": 2, "minimum_batch": 3}
+    window(batch_messages=6, compression_cooldown_sec=900, **sizes)
+    ensure_state(session.branch)
+    CompactionState.objects.update(next_check_at=timezone.now() + timedelta(minutes=5))
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle.queue, "enqueue_run", execute_run)
+        assert check_branch(session) is not None
+    (run,) = CompactionRun.objects.all()
+    assert run.status == "succeeded"
+    when = CompactionState.objects.get(pk=session.branch.pk).next_check_at
+    assert when is not None
+    assert when > timezone.now() + timedelta(minutes=10)
