@@ -10,6 +10,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from chatapp.context.backend import context_backend, notify
+from chatapp.models import Message
 from compaction import backend
 from compaction.branches.leases import Lease, ensure_state, held
 from compaction.branches.snapshot import snapshot_of
@@ -241,3 +242,17 @@ def test_a_run_that_ended_before_it_is_noted_that_it_waits(session, monkeypatch)
     when = CompactionState.objects.get(pk=session.branch.pk).next_check_at
     assert when is not None
     assert when > timezone.now() + timedelta(minutes=10)
+
+
+def test_a_worker_that_died_between_the_end_of_its_run_and_its_look(session):
+    """While its run waited in the queue, nobody noted when what waits is old enough."""
+    window(tail_keep_size=2, minimum_batch=3, compression_cooldown_sec=900)
+    ensure_state(session.branch)
+    past = timezone.now() - timedelta(hours=1)
+    Message.objects.update(created_at=past)
+    CompactionState.objects.update(
+        lease_owner=uuid.uuid4(), lease_expires_at=past, next_check_at=None
+    )
+    sweep_runs()
+    sweep_later()
+    assert is_queued()
