@@ -256,3 +256,24 @@ def test_a_worker_that_died_between_the_end_of_its_run_and_its_look(session):
     sweep_runs()
     sweep_later()
     assert is_queued()
+
+
+def test_a_branch_that_was_taken_with_its_state_and_could_not_be_read(session, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(OperationalError):
+        patch.setattr(compacting, "snapshot_of", locked)
+        compact(session)
+    assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None
+    assert compact(session).status == "succeeded"
+
+
+@pytest.mark.parametrize("name", ["state_of_run", "snapshot_of"])
+def test_a_branch_that_could_not_be_read_with_the_claim_is_read_again(session, monkeypatch, name):
+    run = check_branch(session)
+    real, first = getattr(compacting, name), [locked]
+
+    def once(*given, **named):
+        return (first.pop() if first else real)(*given, **named)
+
+    monkeypatch.setattr(compacting, name, once)
+    assert execute_run(run.pk).status == "succeeded"
+    assert first == []
