@@ -223,18 +223,21 @@ def test_no_cursor_is_open_while_rows_are_deleted(person, monkeypatch, marker):
 
 
 @pytest.mark.skipif(connection.vendor != "sqlite", reason="PRAGMA is SQLite's")
-def test_what_goes_is_overwritten_in_the_file_and_later_rows_are_not_slowed(person, monkeypatch):
-    def pragma() -> int:
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_what_goes_is_overwritten_in_the_file_and_later_rows_as_before(person, monkeypatch, before):
+    def pragma(value: str = "") -> int:
         with connection.cursor() as cursor:
-            return cursor.execute("PRAGMA secure_delete").fetchone()[0]
+            return cursor.execute(f"PRAGMA secure_delete{value}").fetchone()[0]
 
-    seen = []
+    default, seen = pragma(), []
     delete = erasure._delete
     monkeypatch.setattr(erasure, "_delete", lambda *args: (seen.append(pragma()), delete(*args)))
     SessionFactory(owner=person)
+    pragma(f" = {'FAST' if before == 2 else before}")
     erase_user(person)
     assert set(seen) == {1}
-    assert pragma() == 0
+    assert pragma() == before
+    pragma(f" = {'FAST' if default == 2 else default}")
 
 
 def test_what_was_broken_off_is_finished_later(person, monkeypatch, marker):
