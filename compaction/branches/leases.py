@@ -362,10 +362,12 @@ class Lease:
         if not kept:
             raise LostRaceError("The lease ran out and another worker took the branch.")
 
-    def is_ours(self) -> Exists:
-        """Return the condition that nobody took the branch from us, for an UPDATE of other rows."""
-        held = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner)
-        return Exists(held)
+    def is_live(self) -> Exists:
+        """Return the condition that the branch is ours, and that our time is not over, for an
+        UPDATE of other rows.
+        """
+        states = CompactionState.objects.filter(pk=self.branch_id, lease_owner=self.owner)
+        return Exists(states.filter(lease_expires_at__gt=Now()))
 
     def release_if(self, condition: Q, changes: dict[str, Any]) -> bool:
         """Free the branch with some changes, if it is still ours and all is as the condition says.

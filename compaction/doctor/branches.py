@@ -14,8 +14,11 @@ from chatapp.formatting import plural
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages
+from chatapp.transcript import set_request_tokens
+from compaction.branches.context_builder import sendable
 from compaction.branches.coverage import hidden_messages
-from compaction.branches.snapshot import snapshot_of
+from compaction.branches.past_window import bounded
+from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
 from compaction.doctor.findings import NOTHING, BranchPath, Finding, Severity
 from compaction.doctor.repair import (
@@ -29,10 +32,11 @@ from compaction.doctor.repair import (
 )
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.queue import enqueue_run
-from compaction.summaries.sizes import note_request_size, request_before
+from compaction.summaries.sizes import request_before
 
 LISTED_SHARE = 0.01
-"""Lists of sessions show their next request as so many whole per cent of the window."""
+"""Lists of sessions show their next request as so many whole per cent of the window, where that is
+known."""
 _BACK = "The cursor is put to where the branch's summaries reach; what is behind it is sent."
 
 
@@ -253,20 +257,42 @@ def check_listed_size(session: Session) -> Iterator[Finding]:
     Each answer notes it anew; sessions that had none since frames count, or since what a message
     takes was counted again, show what was counted then.
     """
+    if session.active_branch_id is None:
+        # Of that check_active_branch tells.
+        return
     try:
         snapshot = snapshot_of(session)
-        size, window = request_before(snapshot), snapshot.model.context_window
+        size = request_before(snapshot)
+        if not _is_off(session, snapshot, size):
+            return
+        # A limit may leave messages out of it, and results of tools are cut: only now all is read.
+        size = _size_as_sent(snapshot)
     except UnknownModelError:
         # Nobody can tell how that one counts.
         return
-    if abs(size - session.request_tokens) > LISTED_SHARE * window:
+    if _is_off(session, snapshot, size):
         yield Finding(
             code="listed_size_off",
             text=f"Lists show {session.request_tokens:,} tokens for the next request, which takes "
-            f"{size:,}: counted in another way before.",
+            f"{size:,}: it was counted in another way, or something was left out of the last one.",
             severity=Severity.NOTE,
             remedy="They show what it takes; the next answer would see to that, too.",
             session=session.pk,
             branch=snapshot.branch.pk,
-            repair=partial(note_request_size, session),
+            repair=partial(_list_size, session),
         )
+
+
+def _is_off(session: Session, snapshot: BranchSnapshot, size: int) -> bool:
+    whole = snapshot.model.context_window
+    return abs(size - session.request_tokens) > LISTED_SHARE * (whole if whole > 0 else size)
+
+
+def _size_as_sent(snapshot: BranchSnapshot) -> int:
+    """Return the tokens of the next request, put together as it would be sent."""
+    return sendable(bounded(snapshot)).account.used
+
+
+def _list_size(session: Session) -> None:
+    snapshot = snapshot_of(session)
+    set_request_tokens(snapshot.branch.pk, _size_as_sent(snapshot))

@@ -129,11 +129,11 @@ def _reassign(waiting: CompactionRun, request: RunRequest) -> bool:
 
 def waiting_run(branch: Branch) -> CompactionRun | None:
     """Return the automatic run that waits for the branch, if there is one."""
-    return _waiting_runs.first(branch=branch.pk)
+    return waiting_runs.first(branch=branch.pk)
 
 
 @compiled_read
-def _waiting_runs(*, branch: uuid.UUID) -> QuerySet[CompactionRun]:
+def waiting_runs(*, branch: uuid.UUID) -> QuerySet[CompactionRun]:
     """What waits for a branch by a rule: asked for with each message that makes a run due."""
     return CompactionRun.objects.filter(
         branch=branch, status=Status.QUEUED, trigger=CompactionRun.Trigger.PROACTIVE

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Exists
 from django.db.models.functions import Now
 
 from chatapp.audit import record
@@ -178,14 +179,21 @@ def schedule_next_check(snapshot: BranchSnapshot, *, waits: bool = False) -> Non
 
     With that, in one UPDATE, what the state says of the prompt cache. A clock that has fired is
     put away: it fires once, unless its run still `waits` for the queue or for a back-off's end.
+    A run that was claimed since may have ended by now, and noted when to look again: what is noted
+    in the place of that counts the age of what waits, too.
     """
     state, columns = snapshot.state, _next_columns(snapshot, waits=waits)
     stored = {
         "next_check_at": state.next_check_at,
         "cache_expires_at": state.stored_cache_expires_at,
     }
-    if columns != stored:
-        CompactionState.objects.filter(pk=state.pk).update(**columns)
+    if columns == stored:
+        return
+    rows = CompactionState.objects.filter(pk=state.pk)
+    waiting = Exists(lifecycle.waiting_runs.build(branch=state.pk))
+    if waits and rows.filter(waiting).update(**columns):
+        return
+    rows.update(**(_next_columns(snapshot, waits=False) if waits else columns))
 
 
 def columns_if_idle(snapshot: BranchSnapshot) -> dict[str, Any] | None:

@@ -350,16 +350,18 @@ class StepWriter:
         cached, prompt = (step.cached_tokens, step.input_tokens) if spent > 1 else (0, 0)
         with self.not_the_strategys_fault(), transaction.atomic():
             own = CompactionRun.objects.filter(pk=run.pk, worker=run.worker)
-            stored = own.filter(self._work.lease.is_ours()).update(
-                model_calls=F("model_calls") + int(step.is_call),
-                spent_tokens=F("spent_tokens") + spent,
-                cached_tokens=F("cached_tokens") + cached,
-                uncached_tokens=F("uncached_tokens") + prompt - cached,
+            columns = {
+                "model_calls": F("model_calls") + int(step.is_call),
+                "spent_tokens": F("spent_tokens") + spent,
+                "cached_tokens": F("cached_tokens") + cached,
+                "uncached_tokens": F("uncached_tokens") + prompt - cached,
                 **self._run_columns,
-            )
-            if not stored:
-                # Heartbeats renew it; this raises what happened to it.
+            }
+            if not own.filter(self._work.lease.is_live()).update(**columns):
+                # It ran out (a machine that slept gave no sign of life), and this takes it up
+                # again, or raises what happened to it.
                 self._work.lease.renew()
+                own.update(**columns)
             self._store(step)
 
     def _store(self, step: Step) -> None:

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import Error
-from django.db.models import Exists, OuterRef, Q, QuerySet
-from django.db.models.functions import Now
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, When
+from django.db.models.functions import Coalesce, Now
 
 from chatapp.database import database_now
 from chatapp.imports import deliver_lost, forget_old, waiting_imports
@@ -85,9 +85,19 @@ def sweep_runs() -> Swept:
 
 
 def free_expired(states: QuerySet[CompactionState]) -> int:
-    """Free the leases among these states that ran out; return how many."""
+    """Free the leases among these states that ran out; return how many.
+
+    Who held one may have died behind its run's end, before it looked for what is due next: where
+    nobody is to look at the branch, the sweep does. A run that still works has a successor.
+    """
+    working = CompactionRun.objects.filter(
+        branch=OuterRef("pk"), worker=OuterRef("lease_owner"), status=Status.RUNNING
+    )
+    soon = Coalesce("next_check_at", Now())
     return states.filter(lease_owner__isnull=False, lease_expires_at__lt=Now()).update(
-        lease_owner=None, lease_expires_at=None
+        lease_owner=None,
+        lease_expires_at=None,
+        next_check_at=Case(When(Exists(working), then=F("next_check_at")), default=soon),
     )
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from django.db import Error, IntegrityError, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from chatapp.database import database_now
+from chatapp.database import close_connection, database_now
 from chatapp.models import Branch, Session
 from compaction.branches.leases import (
     Lease,
@@ -34,7 +34,7 @@ from compaction.branches.snapshot import BranchSnapshot, refreshed, snapshot_of
 from compaction.branches.tail import keep_tail
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
-from compaction.errors import BranchBusyError, RunGoneError
+from compaction.errors import BranchBusyError, CompactionError, RunGoneError
 from compaction.events import event
 from compaction.memories.runs import request_extraction
 from compaction.models import CompactionProfile, CompactionRun, CompactionState, SessionSummary
@@ -79,31 +79,38 @@ def compact_branch(
     # Stored first: the lease is a column of it.
     found = asked_state(branch, for_run=True).run()
     state = ensure_state(branch, found, owner=None if may_wait else worker)
-    snapshot = snapshot_of(session, state=state, profile=profile)
-    request = lifecycle.RunRequest(
-        session=session,
-        branch=snapshot.branch,
-        trigger=trigger,
-        reason=reason,
-        profile=snapshot.profile_row,
-        background=False,
-        instructions=instructions,
-        replaces_instructions=replaces_instructions,
-        keep_last_n=keep_last_n,
-        replaces=replaces,
-        requested_by=requested_by,
-    )
-    seconds = seconds or compaction_settings.inline_seconds
-    if may_wait and (replaces is not None or _is_waited_for(state)):
-        # What waits already is done now; what is replaced is read again with the claim.
-        return execute_run(lifecycle.request_run(request).pk, seconds=seconds)
-    try:
+    with _freed_if_it_fails(state, worker):
+        snapshot = snapshot_of(session, state=state, profile=profile)
+        request = lifecycle.RunRequest(
+            session=session,
+            branch=snapshot.branch,
+            trigger=trigger,
+            reason=reason,
+            profile=snapshot.profile_row,
+            background=False,
+            instructions=instructions,
+            replaces_instructions=replaces_instructions,
+            keep_last_n=keep_last_n,
+            replaces=replaces,
+            requested_by=requested_by,
+        )
+        seconds = seconds or compaction_settings.inline_seconds
+        if may_wait and (replaces is not None or _is_waited_for(state)):
+            # What waits already is done now; what is replaced is read again with the claim.
+            return execute_run(lifecycle.request_run(request).pk, seconds=seconds)
         run = lifecycle.begin_run(request, worker)
+    return _work_on(run, worker, seconds=seconds, read=snapshot)
+
+
+@contextmanager
+def _freed_if_it_fails(state: CompactionState, worker: uuid.UUID) -> Iterator[None]:
+    """Free a branch that the worker took as its state was stored, where no run comes of it."""
+    try:
+        yield
     except BaseException:
         if state.lease_owner == worker:
             _or_later(Lease(branch_id=state.pk, owner=worker).release)
         raise
-    return _work_on(run, worker, seconds=seconds, read=snapshot)
 
 
 def _is_waited_for(state: CompactionState) -> bool:
@@ -123,11 +130,23 @@ def execute_run(run_id: uuid.UUID, *, seconds: float | None = None) -> Compactio
     if run is None:
         return _as_it_is(run_id)
     budget = compaction_settings.run_seconds if seconds is None else seconds
-    state = state_of_run(run)
-    read = None
-    if state is not None:
-        read = snapshot_of(run.session, state=state, profile=run.profile)
-    return _work_on(run, worker, seconds=budget, read=read)
+    return _work_on(run, worker, seconds=budget, read=_as_claimed(run))
+
+
+def _as_claimed(run: CompactionRun) -> BranchSnapshot | None:
+    """Return a run's branch as it was read with the claim; None where it has to be read again.
+
+    So has what cannot be read now: what goes wrong then is the run's.
+    """
+    try:
+        state = state_of_run(run)
+        if state is None:
+            return None
+        return snapshot_of(run.session, state=state, profile=run.profile)
+    except (Error, CompactionError):
+        logger.warning("The branch of run %s is read again.", run.pk, exc_info=True)
+        close_connection()
+        return None
 
 
 def _work_on(

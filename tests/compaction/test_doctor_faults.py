@@ -22,7 +22,7 @@ from compaction.doctor.findings import Finding
 from compaction.models import CompactionRun, CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.runs.lifecycle import RunRequest, claim, request_run
 from tests.compaction.screened import screened  # noqa: F401
-from tests.compaction.support import NEVER, compact, sent, state, texts
+from tests.compaction.support import NEVER, compact, say, sent, state, texts
 from tests.factories import SessionFactory, profile, store, talk
 from tests.facts import code
 from tests.made_once import made_once
@@ -190,6 +190,36 @@ def test_a_size_in_lists_that_was_counted_without_frames(session):
     assert f"takes {right:,}" in note.text
     assert fixed(session, recount=True) == ["listed_size_off"]
     assert Session.objects.get(pk=session.pk).request_tokens == right
+
+
+def test_a_size_in_lists_that_is_right_because_of_what_is_left_out(session, model_server):
+    """A limit leaves out the older messages, as each answer's request did."""
+    profile(**NEVER, history_limit=6)
+    store(session, talk(60, marker=70))
+    say(session, "And now?")
+    as_answered = Session.objects.get(pk=session.pk).request_tokens
+    assert as_answered == context_backend.preview(session).account.used
+    assert as_answered < snapshot_of(session).counted_tokens - 2_000
+    assert examine(session.pk, recount=True) == []
+    Session.objects.update(request_tokens=as_answered + 2_000)
+    assert fixed(session, recount=True) == ["listed_size_off"]
+    assert Session.objects.get(pk=session.pk).request_tokens == as_answered
+
+
+def test_a_size_in_lists_of_a_model_whose_window_is_not_known(session, use_models, model_server):
+    use_models(model_server.models(CONTEXT_WINDOW=0))
+    right = context_backend.preview(session).account.used
+    Session.objects.update(request_tokens=right + 1)
+    assert examine(session.pk, recount=True) == []
+    Session.objects.update(request_tokens=2 * right)
+    assert fixed(session, recount=True) == ["listed_size_off"]
+
+
+def test_a_session_on_no_branch_is_counted_again_and_repaired(session):
+    Session.objects.update(active_branch=None)
+    assert [one.code for one in examine(session.pk, recount=True)] == codes(session) != []
+    assert "listed_size_off" not in fixed(session, recount=True)
+    assert Session.objects.get(pk=session.pk).active_branch is not None
 
 
 def test_a_row_that_is_gone_is_noticed_by_the_count(session):

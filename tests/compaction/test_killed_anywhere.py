@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import partial
 from itertools import count
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
@@ -79,7 +79,7 @@ def others_go_on(session: Session, delivered: list[tuple], *, speak: bool) -> No
     for sweeps in (1, 2, 3):
         sweep_runs()
         while delivered:
-            execute_run(delivered.pop(0)[1])
+            execute_run(UUID(delivered.pop(0)[1]))
         if sweeps > 1 and not CompactionRun.objects.filter(status="queued").exists():
             return
         let_time_pass()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.db import connections
@@ -62,7 +63,7 @@ def fired_once(session: Session) -> None:
 def test_a_look_and_its_run_that_die_anywhere_are_done_by_others(begin, queued):
     def work(session, _):
         if look_at_clocks():
-            execute_run(queued.pop()[1])
+            execute_run(UUID(queued.pop()[1]))
 
     for session, _ in every_death(queued, begin, is_due, work, every=3):
         fired_once(session)

@@ -18,6 +18,7 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs import lifecycle
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.worker import check_branch, execute_run
+from compaction.summaries.model_summarizer import ModelSummarizer
 from tests.compaction.support import NEVER, compact, state
 from tests.factories import SessionFactory, profile, talk
 
@@ -231,15 +232,29 @@ def test_the_lease_is_renewed_while_a_call_is_repeated(session, model_server, mo
     monkeypatch.setattr(Lease, "renew", lambda self: renewed.append(1) or real(self))
     model_server.script = outage_then({"text": "fine"})
     assert compact(session).status == "succeeded"
-    # At least once between the two tries, and once after the step.
+    # Before and after the wait between the two tries.
     assert len(renewed) >= 2
+
+
+def test_a_lease_that_ran_out_during_a_call_and_that_nobody_took_is_taken_up_again(
+    session, monkeypatch
+):
+    """A machine that slept, or a database that was away, had no heartbeats come through."""
+    real = ModelSummarizer.summarize
+
+    def slept(self, request):
+        expire(session)
+        return real(self, request)
+
+    monkeypatch.setattr(ModelSummarizer, "summarize", slept)
+    run = compact(session)
+    assert (run.status, run.error) == ("succeeded", "")
+    assert run.model_calls == 1
 
 
 def test_a_cancelled_run_does_not_repeat_its_call(session, model_server, monkeypatch):
     monkeypatch.setattr("chatapp.llm.openai_client.FIRST_WAIT_SECONDS", 0.01)
     run = request(session, trigger="manual")
-    from compaction.summaries.summarizer import ModelSummarizer
-
     real = ModelSummarizer.summarize
 
     def cancelled(self, asked):

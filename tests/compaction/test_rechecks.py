@@ -10,6 +10,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from chatapp.context.backend import context_backend, notify
+from chatapp.models import Message
 from compaction import backend
 from compaction.branches.leases import Lease, ensure_state, held
 from compaction.branches.snapshot import snapshot_of
@@ -225,3 +226,54 @@ def test_a_run_that_is_queued_for_what_is_left_and_the_release_are_one(
     assert [one.run for one in logged if one.event == "run_requested"] == [str(waiting.pk)]
     assert len([one for one in logged if one.event == "trigger_due"]) == 1
     assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None
+
+
+def test_a_run_that_ended_before_it_is_noted_that_it_waits(session, monkeypatch):
+    """A quick worker notes when what its run has left is old enough, and that stays."""
+    sizes = {"compression_window_size": 6, "tail_keep_size": 2, "minimum_batch": 3}
+    window(batch_messages=6, compression_cooldown_sec=900, **sizes)
+    ensure_state(session.branch)
+    CompactionState.objects.update(next_check_at=timezone.now() + timedelta(minutes=5))
+    with monkeypatch.context() as patch:
+        patch.setattr(lifecycle.queue, "enqueue_run", execute_run)
+        assert check_branch(session) is not None
+    (run,) = CompactionRun.objects.all()
+    assert run.status == "succeeded"
+    when = CompactionState.objects.get(pk=session.branch.pk).next_check_at
+    assert when is not None
+    assert when > timezone.now() + timedelta(minutes=10)
+
+
+def test_a_worker_that_died_between_the_end_of_its_run_and_its_look(session):
+    """While its run waited in the queue, nobody noted when what waits is old enough."""
+    window(tail_keep_size=2, minimum_batch=3, compression_cooldown_sec=900)
+    ensure_state(session.branch)
+    past = timezone.now() - timedelta(hours=1)
+    Message.objects.update(created_at=past)
+    CompactionState.objects.update(
+        lease_owner=uuid.uuid4(), lease_expires_at=past, next_check_at=None
+    )
+    sweep_runs()
+    sweep_later()
+    assert is_queued()
+
+
+def test_a_branch_that_was_taken_with_its_state_and_could_not_be_read(session, monkeypatch):
+    with monkeypatch.context() as patch, pytest.raises(OperationalError):
+        patch.setattr(compacting, "snapshot_of", locked)
+        compact(session)
+    assert CompactionState.objects.get(pk=session.branch.pk).lease_owner is None
+    assert compact(session).status == "succeeded"
+
+
+@pytest.mark.parametrize("name", ["state_of_run", "snapshot_of"])
+def test_a_branch_that_could_not_be_read_with_the_claim_is_read_again(session, monkeypatch, name):
+    run = check_branch(session)
+    real, first = getattr(compacting, name), [locked]
+
+    def once(*given, **named):
+        return (first.pop() if first else real)(*given, **named)
+
+    monkeypatch.setattr(compacting, name, once)
+    assert execute_run(run.pk).status == "succeeded"
+    assert first == []
