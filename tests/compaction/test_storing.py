@@ -203,6 +203,7 @@ def test_a_new_version_covers_what_the_old_one_did():
     ends = storing.Ends(
         first=SimpleNamespace(position=10, created_at=1),
         last=SimpleNamespace(position=20, created_at=2),
+        gap=None,
     )
     own, old = storing._covered(ends, None), SimpleNamespace(covers_from=5, covers_through=25)
     assert (own["covers_from"], own["covers_through"]) == (10, 20)

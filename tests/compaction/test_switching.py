@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.utils import timezone
@@ -222,7 +223,7 @@ def test_it_waits_in_the_queue_and_switches_when_it_ends(
     session.refresh_from_db()
     assert session.active_branch == old
     [(_, key)] = queued
-    execute_run(key)
+    execute_run(UUID(key))
     session.refresh_from_db()
     other.refresh_from_db()
     assert (session.active_branch, other.label) == (other, "Tried")
@@ -433,6 +434,7 @@ def test_it_is_skipped_past_the_budget_and_changes_nothing(
     session, other, model_server, monkeypatch
 ):
     over = Overspent(sentence="Too much.", frees_at=timezone.now() + timedelta(hours=1))
+    monkeypatch.setattr(summarizer, "may_be_overspent", lambda spent: True)
     monkeypatch.setattr(summarizer, "overspent", lambda session: over)
     old = session.branch
     run = switch(session, other)

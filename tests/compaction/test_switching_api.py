@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from chatapp import transcript
@@ -77,7 +79,7 @@ def test_who_does_not_wait_gets_the_run(api, session, other, activate):
     assert listed[0]["switch_to"] == str(other.pk)
     state = api.get(f"/api/v1/sessions/{session.pk}/compaction/").json()
     assert state["switch"] == {"run": found["run"]["id"], "to": str(other.pk), "status": "queued"}
-    execute_run(found["run"]["id"])
+    execute_run(UUID(found["run"]["id"]))
     assert active(session) == other
     assert api.get(f"/api/v1/sessions/{session.pk}/compaction/").json()["switch"] is None
 
@@ -107,7 +109,7 @@ def test_a_run_that_fails_leaves_the_session_where_it_is(session, activate, mode
 def test_instructions_reach_the_call(activate, model_server, wait):
     body = activate(summarize=True, instructions="Mind the ports.", wait=wait).json()
     if not wait:
-        execute_run(body["run"]["id"])
+        execute_run(UUID(body["run"]["id"]))
     assert "Mind the ports." in model_server.of("branch")[0].messages[1]["content"]
 
 

@@ -172,9 +172,9 @@ def test_a_million_of_one_thing_is_counted_within_seconds(
     unit: str, o200k: ModelTokenCounter, cl100k: ModelTokenCounter
 ) -> None:
     for counter in (o200k, cl100k):
-        start = time.perf_counter()
+        start = time.thread_time()
         assert counter.count(unit * (MILLION // len(unit))) > 0
-        assert time.perf_counter() - start < 5
+        assert time.thread_time() - start < 5
 
 
 @needs_rank_files
