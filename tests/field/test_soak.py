@@ -13,7 +13,9 @@ from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import Turn, run_turn
 from compaction.doctor.examine import examine
+from compaction.engine.profile import PRESETS
 from compaction.models import CompactionRun, SessionSummary
+from compaction.profiles import save_profile
 from compaction.runs.scheduling import assign_profile
 from compaction.runs.worker import execute_run
 from tests.factories import SessionFactory, result, user
@@ -28,6 +30,8 @@ LEARNING = 6
 MOST_REQUESTS = 1.1
 """A turn, once the server has taught what it wants; a stream that breaks off is asked for again."""
 WINDOW = 8_000
+ROOM_FOR_MARKERS = 8 * TURNS
+"""Tokens: a summary that names them all must not be cut at twice its target."""
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
 
@@ -71,7 +75,9 @@ def test_no_turn_is_lost_and_nothing_is_forgotten(
                 }
             }
         )
-        assign_profile(session, preset)
+        target = max(PRESETS[preset].target_summary_tokens, ROOM_FOR_MARKERS)
+        save_profile(name="soak", base=preset, parameters={"target_summary_tokens": target})
+        assign_profile(session, "soak")
         turns = 0
         for number, marker in enumerate(planted):
             if number == LEARNING:
