@@ -47,6 +47,14 @@ def test_a_piece_whose_neighbour_is_missing_stays_alone():
     assert put_together(units[::2]) == units[::2]
 
 
+def test_what_a_message_lost_in_its_middle_is_not_put_together_with_what_stands_behind():
+    """It is stored whole: the next pass knows no place of the piece, and no neighbour."""
+    units = units_in(item(LONG.replace("padded crates of the museum from the", "pad...the")))
+    assert len(units) > 1
+    assert "..." in units[0].text
+    assert put_together(units) == units
+
+
 def test_lines_of_a_list_are_not_put_together():
     units = units_in(item("Flight HAT208 to Newark\nFlight HAT215 to Charlotte"))
     assert put_together(units) == units

@@ -20,6 +20,8 @@ _ENDS_CLAUSE = re.compile(r"[,;:—–，、；：]$|\s-$")
 _WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
 _SPEAKING = frozenset({"", "assistant", "system", "developer"})
 """What tools print stands in lines, and what is quoted as it was quoted."""
+_CUT = re.compile(r"\S\.\.\.\S")
+"""Where the middle of a message was left out (abridged.DOTS): it is stored otherwise than read."""
 _KEY_CHARACTERS = 12
 
 
@@ -31,6 +33,9 @@ def continues(one: Unit, other: Unit) -> bool:
     if gap not in (0, 1) or other.kind is not one.kind or one.kind is UnitKind.ACTION:
         return False
     if one.note or other.note or other.speaker != one.speaker or _ENDS_SENTENCE.search(one.text):
+        return False
+    if _CUT.search(one.text) or _CUT.search(other.text):
+        # The next pass has both from where they are stored, and knows no neighbours there.
         return False
     longest = longest_of(one.kind)
     is_wide = 2 * len(_WIDE.findall(one.text)) > len(one.text)
