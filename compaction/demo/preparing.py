@@ -73,9 +73,9 @@ def _token_of(user: Any) -> str:
 
 # The model without a server: the demo needs no key and calls nobody, whatever OPENAI_* says.
 MODEL = "embedded"
-# The conversation that the demo asks about; the answer stands in the part that is summarised.
+# The conversation that the demo asks about; the answer is a rule of the part that is summarised.
 ASKED_FILE = "coding_agent"
-QUESTION = "At what time does the 01:15 Lisbon job run on 30 March?"
+QUESTION = "How much of the ceiling should a retry always wait?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
