@@ -155,8 +155,7 @@ def _units_of_message(
     for start, end in _with_pieces(sentences, rules) if rules else sentences:
         if end <= begin:
             continue
-        if start < begin:
-            start = begin
+        start = max(start, begin)
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
         kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
