@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import Denied, parts_taken_back
 from compaction.engine.extractive.corrections import (
-    SAYS_NOW,
     is_correction,
     is_removal,
-    renews,
     subjects_of,
 )
 from compaction.engine.extractive.cues import is_question
+from compaction.engine.extractive.renewals import renewed, renews, says_now
 from compaction.engine.extractive.replacing import (
     MAX_REPLACED_CHARACTERS,
     MOST_POINTING_WORDS,
@@ -31,7 +30,7 @@ from compaction.engine.extractive.replacing import (
     points,
 )
 from compaction.engine.extractive.sentences import remembered, shorten
-from compaction.engine.extractive.subjects import are_alike, renewed, subject_words
+from compaction.engine.extractive.subjects import are_alike, subject_words
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
@@ -380,7 +379,7 @@ def _restated(statement: Stated, past: _Past) -> Stated:
     if old_value == value or old.unit.position >= statement.unit.position:
         return statement
     old.gone = True
-    kind = UnitKind.CHANGE if SAYS_NOW.search(statement.unit.text) else statement.unit.kind
+    kind = UnitKind.CHANGE if says_now(statement.unit.text) else statement.unit.kind
     statement.unit = statement.unit._replace(kind=kind, note=f"replaces {_clean(old_value)}")
     return statement
 
