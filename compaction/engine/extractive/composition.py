@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction.engine.extractive.cues import asks, is_question
@@ -16,7 +16,7 @@ from compaction.engine.extractive.headings import (
     render_unit,
     title,
 )
-from compaction.engine.extractive.pieces import continues, put_together
+from compaction.engine.extractive.pieces import is_parted, put_together
 from compaction.engine.extractive.quotations import QUOTED
 from compaction.engine.extractive.selection import (
     Candidate,
@@ -246,13 +246,28 @@ def _complete(selection: Selection, candidates: Sequence[Candidate], *, upto: in
         is_answer = before is not None and _answers(chosen.unit, before.unit)
         if before and is_answer and selection.add(before, limit=upto - selection.spent):
             added.add(before.order)
-        for order in range(chosen.order, len(candidates) - 1):
-            one, other = candidates[order].unit, candidates[order + 1]
-            is_open = one.text[-1:].isalnum() and continues(one, other.unit)
-            if not is_open or not selection.add(other, limit=upto - selection.spent):
+        for other in _rest_of(chosen, candidates):
+            if selection.has(other):
+                continue
+            if not selection.add(other, limit=upto - selection.spent):
                 break
             added.add(other.order)
     return added
+
+
+def _rest_of(chosen: Candidate, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield what a piece of a sentence that was parted anywhere lacks: what follows, then before.
+
+    Where a word such as "and" joins two pieces, each of them can stand alone.
+    """
+    for order in range(chosen.order, len(candidates) - 1):
+        if not is_parted(candidates[order].unit, candidates[order + 1].unit):
+            break
+        yield candidates[order + 1]
+    for order in range(chosen.order, 0, -1):
+        if not is_parted(candidates[order - 1].unit, candidates[order].unit):
+            break
+        yield candidates[order - 1]
 
 
 def _answers(unit: Unit, before: Unit) -> bool:
@@ -320,7 +335,7 @@ def _named_alone(
         ]
         seen.update(entity.key for entity in missing)
         for start, end in _in_context(text, missing):
-            part = text[start:end]
+            part = text[start:end].strip("*")
             room -= count(part + SEPARATOR)
             if room > 0:
                 parts.append(part)
