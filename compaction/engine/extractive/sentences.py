@@ -54,9 +54,6 @@ _JOINING = lazy_pattern(
     r"потому|когда|если|который|которая)\s)"
 )
 """Before such a word, a clause is parted where no sign does."""
-MOST_TIMES_LONGEST = 1.25
-"""How far a piece may go on to the end of its clause. Between 1 and 2, memory questions of two sets
-were answered best by this, and as well as without."""
 _MONTH_AFTER = lazy_pattern(
     r"\s(?:jan|feb|märz|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec|\d)", re.IGNORECASE
 )
@@ -164,10 +161,13 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             yield start, last
 
 
-def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[tuple[int, int]]:
+def clause_spans(
+    text: str, start: int, end: int, *, longest: int, farther: int = 0
+) -> Iterator[tuple[int, int]]:
     """Where the pieces of a sentence stand that have at most `longest` characters.
 
-    It is parted at a clause, else at a space, else anywhere. Chinese says as much in half as many.
+    It is parted at a clause, else at a space, else anywhere. So many characters `farther` a piece
+    may go on to the end of its clause. Chinese says as much in half as many.
     """
     # Most are shorter than what even Chinese is parted at, and stand between no white space.
     if 2 * (end - start) <= longest:
@@ -177,9 +177,9 @@ def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[t
     else:
         piece = text[start:end]
         wide = not piece.isascii() and 2 * len(_WIDE.findall(piece)) > end - start
-        longest = longest // 2 if wide else longest
+        longest, farther = (longest // 2, farther // 2) if wide else (longest, farther)
         while end - start > longest:
-            cut = _cut(text, start, end, longest)
+            cut = _cut(text, start, end, longest, farther)
             first, last = _stripped(text, start, cut)
             if first < last:
                 yield first, last
@@ -257,7 +257,7 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
     return is_first or bool(_LETTERS_BEFORE.search(line, max(start, end - 8), end))
 
 
-def _cut(text: str, start: int, end: int, longest: int) -> int:
+def _cut(text: str, start: int, end: int, longest: int, farther: int) -> int:
     """Return where to part: at the last clause end in reach, else before a word that joins clauses.
 
     Without either, at the first of them behind it, a little farther on: half a phrase says little.
@@ -267,10 +267,10 @@ def _cut(text: str, start: int, end: int, longest: int) -> int:
     clause = _last_end(_CLAUSE_END, text, low, high) or _last_end(_JOINING, text, low, high)
     if clause:
         return clause
-    far = min(end, start + int(MOST_TIMES_LONGEST * longest))
+    far = min(end, high + farther)
     places = (one.search(text, high - 1, far) for one in (_CLAUSE_END, _JOINING))
     nearest = min((place.end() for place in places if place), default=0)
-    if nearest or far == end:
+    if nearest or (far == end and farther):
         return nearest or end
     return text.rfind(" ", low, high) + 1 or high
 
