@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction.engine.extractive.cues import asks, is_question
@@ -88,7 +88,7 @@ def compose(
     language: str,
     instructions: str = "",
     pool_tokens: int = 0,
-    whole: Container[str] = (),
+    whole: Collection[str] = (),
 ) -> Composition:
     """Return the summary with the most worth inside `budget` tokens; an empty text if no line fits.
 
@@ -109,7 +109,8 @@ def compose(
     state = _choose_state(selection, candidates)
     limit = selection.spent + int(ESSENTIAL_SHARE * selection.budget)
     state |= _complete(selection, candidates, upto=limit)
-    _choose_whole(selection, [one for one in candidates if line_key(one.unit.text) in whole])
+    if whole:
+        _choose_whole(selection, [one for one in candidates if line_key(one.unit.text) in whole])
     _choose_kind(selection, candidates, UnitKind.RULE, RULES_SHARE)
     _choose_first_request(selection, candidates)
     _choose_kind(selection, candidates, UnitKind.CHANGE, CHANGES_SHARE)
@@ -118,7 +119,8 @@ def compose(
         selection, candidates, count, title(SummarySection.IDENTIFIERS, language)
     )
     text = _trimmed(selection, state, named, budget=budget, count=count, language=language)
-    return Composition(text=text, units=_pool(candidates, selection, pool_tokens))
+    units = _pool(candidates, selection, pool_tokens) if pool_tokens else ()
+    return Composition(text=text, units=units)
 
 
 def _keys_of(text: str) -> list[str]:
