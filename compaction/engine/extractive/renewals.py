@@ -240,6 +240,7 @@ def _stands_before_now(value: Entity, text: str) -> bool:
     return now is not None and value.text in text[: now.start()]
 
 
+@remembered(longest=LONGEST_REMEMBERED)
 def _plain(text: str, *, becomes: bool) -> str:
     """Return a text without its words of time, and with one sign for what is and what becomes."""
     for cues in (_ANEW, _NOW):
