@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction.engine.extractive.cues import asks, is_question
-from compaction.engine.extractive.forms import count_words, is_farewell
+from compaction.engine.extractive.forms import count_words, is_farewell, is_range
 from compaction.engine.extractive.headings import (
     SECTION_OF,
     SEPARATOR,
@@ -332,7 +332,7 @@ def _named_alone(
             if entity.kind in (IDENTIFIER, MAIL, URL)
             # A name of a field or a function is of use with its value or its file alone.
             and not entity.key.replace("_", "").isalpha()
-            and not _CHARACTERS.fullmatch(entity.key)
+            and not (_CHARACTERS.fullmatch(entity.key) or is_range(entity.key))
             and not (entity.key in seen or selection.is_said(entity.key))
         ]
         seen.update(entity.key for entity in missing)
