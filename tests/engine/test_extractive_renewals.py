@@ -111,6 +111,7 @@ RENEWED = [
     ("المدير هو سامي.", "من الآن فصاعدا المدير هو كريم."),
 ]
 APART = [
+    ("Room 12 seats 40 people.", "Room 31 no longer seats 20 people but 25."),
     ("The staging cluster uses Calico.", "From now on the production cluster uses Cilium."),
     ("Anna's flight leaves at 9:20.", "From now on Ben's flight leaves at 11:45."),
     (

@@ -26,7 +26,9 @@ CUE_WORDS = word_set(
     "place left retired resigned gone dropped stopped quit ceased abandoned dejado dejamos dejó "
     "laissé tomber abandonné cessé lasciato smesso deixou deixámos gestopt отказались перестал "
     "ушёл уволился parti partie raus abgelöst löst meer mehr больше вместо substituído sustituyó "
-    "sustituido reemplazó sostituita vervangen заменили"
+    "sustituido reemplazó sostituita vervangen заменили gestiegen gesunken gefallen erhöht gesenkt "
+    "rose risen fell fallen dropped raised lowered augmenté monté baissé migré aumentado bajado "
+    "aumentato salito sceso subiu desceu gedaald вырос выросла снизился снизилась поднялась"
 ) | set(FUNCTION_WORDS)
 """Words of a correction itself: two of them have nothing in common by that."""
 
@@ -72,7 +74,8 @@ _CORRECTION = cue(
     r"ik bedoelde)\b",
     wide=r"弄错|口误|言い間違|勘違い|잘못 말|착각|실수|أخطأت|أقصد|تصحيح"
     r"|\b(?:ошибся|ошиблась|перепутала?|оговорил\w{1,3}|имела? в виду)\b"
-    r"|改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
+    r"|改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|"
+    r"搞错|记错"
     r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
     r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
     r"|\b(?:вместо|больше не)\b"

@@ -23,7 +23,7 @@ from compaction.engine.extractive.subjects import (
     subject_words,
 )
 from compaction.engine.extractive.terms import pairs_of, words_of
-from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity, find_entities
+from compaction.engine.fidelity.entities import IDENTIFIER, NAME, NUMBER, Entity, find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
 from compaction.engine.provenance import Unit
 
@@ -105,7 +105,11 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
     known = {*old.unit.entities, *(one.key for one in named)}
     for one in new.entities:
         before = new.unit.text[max(0, one.start - MOST_BEFORE_TAKEN_BACK) : one.start]
-        if one.key in known and (_TAKEN_BACK.search(before) or _GONE.match(new.unit.text, one.end)):
+        if not (_TAKEN_BACK.search(before) or _GONE.match(new.unit.text, one.end)):
+            continue
+        if one.kind == NUMBER and one.key not in known:
+            return "", ""  # Another number was given up than the one that this statement has.
+        if one.key in known:
             taken = [other for other in new.entities if other.key in known]
             if not _takes_back(old, new, one):
                 return "", ""
