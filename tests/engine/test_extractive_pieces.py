@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from compaction.engine.extractive.cues import is_rule
 from compaction.engine.extractive.material import gather_units
 from compaction.engine.extractive.pieces import Pieces, put_together
 from compaction.engine.extractive.selection import weigh
+from compaction.engine.extractive.sentences import clause_spans
 from compaction.engine.fidelity.alignment import trace
 from compaction.engine.provenance import Origin, SourcePiece, UnitKind
 from compaction.engine.types import SummaryRequest
@@ -219,3 +221,45 @@ def test_ranges_of_characters_are_no_identifiers():
 def test_lines_put_together_stay_within_the_target():
     text = summarize(*talk(LONG, LONG.replace("night", "day"), *FILLER), target_tokens=300).text
     assert QuarterCounter().count(text) <= 300
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        (
+            "The keeper of the old lamp wrote all of it down by hand because the printer in the "
+            "small office was out of paper.",
+            "by hand",
+        ),
+        (
+            "Die Wärterin der alten Lampe schrieb alles von Hand auf weil der Drucker im kleinen "
+            "Büro kein Papier mehr hatte.",
+            "von Hand auf",
+        ),
+        (
+            "The keeper of the old lamp at the far end of the wall goes on in one of four rough "
+            "nights, and nobody knows why.",
+            "nights,",
+        ),
+    ],
+)
+def test_a_sentence_is_parted_where_a_clause_ends_also_a_little_farther_on(text, last):
+    start, end = next(iter(clause_spans(text, 0, len(text), longest=90, farther=22)))
+    assert text[start:end].endswith(last)
+
+
+def test_a_line_that_begins_in_the_middle_of_a_phrase_has_the_words_before_it():
+    phrase = (
+        "It was the keeper of the old lamp at the far end of the northern wall of the harbour of "
+        "this town of ours that wrote down Node7713 and Node8824 and Node9935 and Node1146 there."
+    )
+    made = summarize(*talk(phrase, *FILLER), target_tokens=200).text
+    (line,) = (line for line in made.splitlines() if "Node7713" in line)
+    assert line.startswith("- It was the keeper")
+
+
+@pytest.mark.parametrize(
+    "text", ["Wow, you must be very talented in languages.", "我一定要注意安全问题。"]
+)
+def test_what_somebody_gathers_or_intends_is_no_rule(text):
+    assert not is_rule(text)

@@ -6,9 +6,11 @@ import math
 
 import pytest
 
+from compaction.engine.extractive.forms import is_range
 from compaction.engine.extractive.selection import MAX_UPDATES, Selection, preferring, weigh
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.provenance import Unit, UnitKind
+from tests.engine.extractive_support import item, section, summarize
 
 
 def units(*texts: str, **more: object) -> list[Unit]:
@@ -132,3 +134,21 @@ def test_a_candidate_is_judged_a_bounded_number_of_times(monkeypatch):
 def test_many_lines_of_one_message_still_fill_the_budget():
     texts = [f"Captain Jens{n}k sails to Harbour{n}q" for n in range(300)]
     assert len(chosen_of(2000, units(*texts, position=1))) == 200
+
+
+@pytest.mark.parametrize(
+    ("key", "tells_nothing"),
+    [("21-48", True), ("96-104", True), ("010-55500007", False), ("48-21", False), ("x-3", False)],
+)
+def test_a_range_of_lines_says_nothing_without_its_sentence(key, tells_nothing):
+    assert is_range(key) is tells_nothing
+
+
+def test_ranges_of_lines_are_no_identifiers_that_stand_alone():
+    messages = []
+    for number, wood in enumerate(("oak", "elm", "ash", "yew", "fir", "bay"), start=1):
+        said = f"The miller spoke of wheel {wood} and of the barrel beside the old gate."
+        edited = f"Edited README.md: 1 replacement, now lines {number}-{number + 27}."
+        messages.append(item(said, position=2 * number))
+        messages.append(item(edited, role="tool", position=2 * number + 1))
+    assert section(summarize(*messages, target_tokens=120).text, "Identifiers") == []

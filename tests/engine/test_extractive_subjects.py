@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.extractive.subjects import are_alike, renewed
+from compaction.engine.extractive.renewals import renewed
+from compaction.engine.extractive.subjects import are_alike
 from tests.engine.extractive_support import talk, units_in
 
 

@@ -8,20 +8,19 @@ the material, so that it can never stand alone or last; the newer one names what
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import Denied, parts_taken_back
 from compaction.engine.extractive.corrections import (
-    SAYS_NOW,
     is_correction,
     is_removal,
-    renews,
     subjects_of,
 )
 from compaction.engine.extractive.cues import is_question
+from compaction.engine.extractive.renewals import renewed, renews, says_now
 from compaction.engine.extractive.replacing import (
     MAX_REPLACED_CHARACTERS,
     MOST_POINTING_WORDS,
@@ -31,7 +30,7 @@ from compaction.engine.extractive.replacing import (
     points,
 )
 from compaction.engine.extractive.sentences import remembered, shorten
-from compaction.engine.extractive.subjects import are_alike, renewed, subject_words
+from compaction.engine.extractive.subjects import are_alike, subject_words
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
@@ -106,34 +105,32 @@ class _Past:
     people: frozenset[str]
     statements: list[Stated] = field(default_factory=list)
     by_frame: dict[str, int] = field(default_factory=dict)
-    _by_word: dict[str, deque[int]] = field(default_factory=dict)
-    _by_entity: dict[str, list[int]] = field(default_factory=dict)
-    _indexed: int = 0
+    _by_word: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _by_entity: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _words_known: int = 0
+    _entities_known: int = 0
 
     def naming(self, key: str) -> Sequence[int]:
         """Return which statements name a thing."""
-        self._index()
+        # What was said is noted when it is first asked for: few conversations correct any of it.
+        for index in range(self._entities_known, len(self.statements)):
+            for named in self.statements[index].unit.entities:
+                self._by_entity[named].append(index)
+        self._entities_known = len(self.statements)
         return self._by_entity.get(key, ())
-
-    def _index(self) -> None:
-        """Note what the statements say that have come since: few conversations correct any."""
-        for index in range(self._indexed, len(self.statements)):
-            statement = self.statements[index]
-            for word in statement.words:
-                if word not in self._by_word:
-                    self._by_word[word] = deque(maxlen=REMEMBERED)
-                self._by_word[word].append(index)
-            for key in statement.unit.entities:
-                self._by_entity.setdefault(key, []).append(index)
-        self._indexed = len(self.statements)
 
     def is_said(self, unit: Unit) -> bool:
         """Whether a person or a model said it: what tools print is not taken back."""
         return unit.speaker == "assistant" or unit.speaker in self.people
 
     def alike(self, words: Iterable[str]) -> Iterator[int]:
-        self._index()
-        found = {index for word in words for index in self._by_word.get(word, ())}
+        """Yield the newest statements that have any of the words and still hold."""
+        by_word = self._by_word
+        for index in range(self._words_known, len(self.statements)):
+            for word in self.statements[index].words:
+                by_word[word].append(index)
+        self._words_known = len(self.statements)
+        found = {index for word in words for index in by_word.get(word, ())[-REMEMBERED:]}
         return (index for index in found if not self.statements[index].gone)
 
 
@@ -380,7 +377,7 @@ def _restated(statement: Stated, past: _Past) -> Stated:
     if old_value == value or old.unit.position >= statement.unit.position:
         return statement
     old.gone = True
-    kind = UnitKind.CHANGE if SAYS_NOW.search(statement.unit.text) else statement.unit.kind
+    kind = UnitKind.CHANGE if says_now(statement.unit.text) else statement.unit.kind
     statement.unit = statement.unit._replace(kind=kind, note=f"replaces {_clean(old_value)}")
     return statement
 

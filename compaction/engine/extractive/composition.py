@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compaction.engine.extractive.cues import asks, is_question
-from compaction.engine.extractive.forms import count_words, is_farewell
+from compaction.engine.extractive.forms import count_words, is_farewell, is_range
 from compaction.engine.extractive.headings import (
     SECTION_OF,
     SEPARATOR,
@@ -16,7 +16,7 @@ from compaction.engine.extractive.headings import (
     render_unit,
     title,
 )
-from compaction.engine.extractive.pieces import continues, put_together
+from compaction.engine.extractive.pieces import is_parted, put_together
 from compaction.engine.extractive.quotations import QUOTED
 from compaction.engine.extractive.selection import (
     Candidate,
@@ -88,7 +88,7 @@ def compose(
     language: str,
     instructions: str = "",
     pool_tokens: int = 0,
-    whole: Container[str] = (),
+    whole: Collection[str] = (),
 ) -> Composition:
     """Return the summary with the most worth inside `budget` tokens; an empty text if no line fits.
 
@@ -109,7 +109,8 @@ def compose(
     state = _choose_state(selection, candidates)
     limit = selection.spent + int(ESSENTIAL_SHARE * selection.budget)
     state |= _complete(selection, candidates, upto=limit)
-    _choose_whole(selection, [one for one in candidates if line_key(one.unit.text) in whole])
+    if whole:
+        _choose_whole(selection, [one for one in candidates if line_key(one.unit.text) in whole])
     _choose_kind(selection, candidates, UnitKind.RULE, RULES_SHARE)
     _choose_first_request(selection, candidates)
     _choose_kind(selection, candidates, UnitKind.CHANGE, CHANGES_SHARE)
@@ -118,7 +119,8 @@ def compose(
         selection, candidates, count, title(SummarySection.IDENTIFIERS, language)
     )
     text = _trimmed(selection, state, named, budget=budget, count=count, language=language)
-    return Composition(text=text, units=_pool(candidates, selection, pool_tokens))
+    units = _pool(candidates, selection, pool_tokens) if pool_tokens else ()
+    return Composition(text=text, units=units)
 
 
 def _keys_of(text: str) -> list[str]:
@@ -246,13 +248,28 @@ def _complete(selection: Selection, candidates: Sequence[Candidate], *, upto: in
         is_answer = before is not None and _answers(chosen.unit, before.unit)
         if before and is_answer and selection.add(before, limit=upto - selection.spent):
             added.add(before.order)
-        for order in range(chosen.order, len(candidates) - 1):
-            one, other = candidates[order].unit, candidates[order + 1]
-            is_open = one.text[-1:].isalnum() and continues(one, other.unit)
-            if not is_open or not selection.add(other, limit=upto - selection.spent):
+        for other in _rest_of(chosen, candidates):
+            if selection.has(other):
+                continue
+            if not selection.add(other, limit=upto - selection.spent):
                 break
             added.add(other.order)
     return added
+
+
+def _rest_of(chosen: Candidate, candidates: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield what a piece of a sentence that was parted anywhere lacks: what follows, then before.
+
+    Where a word such as "and" joins two pieces, each of them can stand alone.
+    """
+    for order in range(chosen.order, len(candidates) - 1):
+        if not is_parted(candidates[order].unit, candidates[order + 1].unit):
+            break
+        yield candidates[order + 1]
+    for order in range(chosen.order, 0, -1):
+        if not is_parted(candidates[order - 1].unit, candidates[order].unit):
+            break
+        yield candidates[order - 1]
 
 
 def _answers(unit: Unit, before: Unit) -> bool:
@@ -315,12 +332,12 @@ def _named_alone(
             if entity.kind in (IDENTIFIER, MAIL, URL)
             # A name of a field or a function is of use with its value or its file alone.
             and not entity.key.replace("_", "").isalpha()
-            and not _CHARACTERS.fullmatch(entity.key)
+            and not (_CHARACTERS.fullmatch(entity.key) or is_range(entity.key))
             and not (entity.key in seen or selection.is_said(entity.key))
         ]
         seen.update(entity.key for entity in missing)
         for start, end in _in_context(text, missing):
-            part = text[start:end]
+            part = text[start:end].strip("*")
             room -= count(part + SEPARATOR)
             if room > 0:
                 parts.append(part)

@@ -24,6 +24,9 @@ _NOT = r"(?:not|\w+n['’]t|nicht|kein\w{0,2}|pas|plus|non|no|não|niet|geen|н�
 _CLAUSE_ENDS = r"(?=[,.;:!?)]|$)"
 
 
+NEWER_FIRST = "newer"
+"""What replaces another thing opens its sentence."""
+OPENING = (NEWER_FIRST, "q", "u")
 BUT = "but"
 """What is said behind this word may be anything: the value that holds, or something else."""
 
@@ -47,11 +50,60 @@ _MARKS = word_set(
     "забудь strike streich raye tacha cancella risca schrap вычеркни replaces supersedes ersetzt "
     "remplace reemplaza sustituye sostituisce substitui vervangt заменяет used früher bisher avant "
     "auparavant antes prima vroeger eerder раньше прежде was were formerly previously war было off "
-    "away had stimmt true vrai cierto verdad vero verdade klopt неправда più уже больше"
+    "away had stimmt true vrai cierto verdad vero verdade klopt неправда più уже больше "
+    "place gave superseded löst abgelöst stelle remplacera remplacée reemplazó reemplazará "
+    "reemplazado "
+    "reemplazada sustituyó sustituirá sustituido sustituida sostituì sostituirà sostituito "
+    "sostituita substituirá substituído substituída verving vervangt сменил сменила сменили "
+    "заменяют заменён заменена смену dropped stopped quit ceased abandoned abgeschafft dejado "
+    "dejamos dejó laissé abandonné cessé lasciato smesso deixou deixámos deixamos largámos "
+    "gestopt stopt отказались перестали left retired out raus gegangen weg parti partie partida "
+    "retiré retirée fue salió jubiló andato andata saiu reformou vertrokken ушёл ушел ушла "
+    "уволился уволилась"
 )
 _PLACE = (
     r"(?=[,.;:!?)]|$| (?:on|in|at|for|as|als|come|comme|como|bei|für|auf|pour|dans|en|na|no|"
-    r"em|per|nella?|bij|voor|в|на|для|у)\b)"
+    r"em|per|nella?|bij|voor|в|на|для|у|para|por|pela?|pelo|sur|dans|durch|als|as|since|seit|"
+    r"depuis|desde|da|sinds|с|со)\b)"
+)
+_REPLACES = (
+    r"(?:(?:will )?replaces?|(?:has |have )?replaced|supersedes?|superseded|"
+    r"(?:takes|took|has taken) the place of|ersetzt|ersetzte|"
+    r"tritt an die Stelle von|(?:a |ont )?remplac(?:e|era|ent|é)|prend la place d[eu]|"
+    r"(?:ha )?(?:reempla(?:za|zó|zará|zado)|sustitu(?:ye|yó|irá|ido))(?: al?)?|"
+    r"(?:ha )?sostitu(?:isce|ì|irà|ito)|prende il posto d[ie]l?|"
+    r"(?:vai )?substitu(?:i|iu|irá|ir)|toma o lugar d[aeo]|(?:vervangt|verving|vervangen)|"
+    r"neemt de plaats in van|замен(?:яет|яют|ил|ила|ило|или)|смен(?:ил|ила|ило|или)|на смену)"
+)
+_ARTICLE = (
+    r"(?:(?:the|der|die|das|den|le|la|les|el|los|las|il|lo|o|a|os|as|de|het|our|unser\w{0,2}) )?"
+)
+_HELD = (
+    r"(?:(?:was|were|is|are|has been|have been|gets?|got) replaced (?:by|with)|"
+    r"(?:wurden?|wird|werden|ist|sind) (?:\w+ )?(?:durch|von) [^.,;:]{1,40} (?:ersetzt|abgelöst)|"
+    r"(?:a été|ont été|est|sont|sera) remplacée?s? par|"
+    r"(?:ha sido|fue|es|será) (?:sustituid|reemplazad)[oa] por|"
+    r"(?:è stat[oa]|viene|è|verrà) sostituit[oa] (?:da\b|dal)|"
+    r"(?:foi|é|será) substituíd[oa] (?:por|pel[oa])|(?:is|wordt|werd) vervangen door|"
+    r"(?:заменили|сменили|заменён|заменена|заменили мы) на)"
+)
+_LEFT = (
+    r"(?:(?:has |have )?(?:left|retired|resigned|quit)|is (?:out|gone)|hat aufgehört|"
+    r"ist (?:raus|weg|"
+    r"gegangen|ausgeschieden)|est parti[e]?|a (?:pris sa retraite|quitté [^,;:]{1,20})|"
+    r"se (?:fue|ha "
+    r"ido|jubiló)|è andat[oa] (?:via|in pensione)|saiu|reformou-se|is (?:vertrokken|weg)|"
+    r"уш(?:ёл|ел|ла)|уволил(?:ся|ась))"
+)
+_DROPS = (
+    r"(?:(?:we|i|they)(?:['’]ve| have)? (?:dropped|ditched|abandoned|retired|gave up|got rid of)|"
+    r"(?:stopped|quit|ceased)(?: \w+ing)?(?: (?:with|on|at|in|to))?|"
+    r"(?:hemos|he|han) dejado(?: de \w+)?|(?:ha|han) dejado de \w+|dej(?:amos|é|ó|"
+    r"aron)(?: de \w+)?|"
+    r"(?:on a|nous avons|j['’]ai) (?:laissé tomber|abandonné|arrêté)|a cessé d(?:e |['’])\w+|"
+    r"(?:abbiamo|ho) (?:lasciato|abbandonato|smesso di \w+)|ha smesso di \w+|"
+    r"deix(?:ou|ámos|amos|ei|aram)(?: de \w+)?|largámos|(?:we|ik) zijn gestopt met|"
+    r"отказались от|перестал[аи]? \w+)"
 )
 _SWAPPED = (
     r"(?:swapped|traded|exchanged|replaced|cambi\w{1,6}|troc\w{1,6}|remplac\w{1,6}|"
@@ -71,15 +123,21 @@ _LATIN = lazy_pattern(
             rf"\b{_NOT} {_part('j')} any ?(?:more|longer)\b",
             r"\b(?:used to|früher|bisher|avant|auparavant|antes|prima|vroeger|eerder|раньше|"
             rf"прежде)\b{_part('k')}, (?:(?:but|and|aber|mais|pero|ma|mas|maar|а|но) )?"
-            r"(?:now|heute|jetzt|nun|maintenant|désormais|ahora|hoy|agora|hoje|adesso|ora|oggi|nu|теперь|сейчас)\b",
+            r"(?:now|heute|jetzt|nun|maintenant|désormais|ahora|hoy|agora|hoje|adesso|ora|oggi|"
+            r"nu|теперь|сейчас)\b",
             r"\((?:was|were|formerly|previously|früher|bisher|avant|antes|prima|eerder|раньше|"
             rf"было) {_part('l')}\)",
             rf"\b(?:es stimmt nicht|(?:it is|it's|that's) not true|n['’]est pas vrai|"
             rf"no es (?:cierto|verdad)|non è vero|não é verdade|klopt niet|неправда),? "
             rf"(?:dass|that|que|che|dat|что) {_part('m')}[,;] ",
             # Y replaces X.
-            r"\b(?:replaces|supersedes|ersetzt|remplace|reemplaza(?: a)?|sustituye(?: a)?|"
-            rf"sostituisce|substitui|vervangt|заменяет) {_part('n')}{_PLACE}",
+            rf"\b{_REPLACES} {_ARTICLE}{_part(NEWER_FIRST)}{_PLACE}",
+            rf"\b(?:löst|lösen|löste) {_part('q')} (?:als [^.,;:]{{1,30}} )?ab\b",
+            rf"\b(?:hat|haben|heeft|hebben) {_part('u')} (?:abgelöst|ersetzt|vervangen)\b",
+            # X was replaced by Y; X has left: it is Y; we dropped X, it is Y.
+            rf"(?:^|[,;:] ){_ARTICLE}{_part('r')} {_HELD}\b",
+            rf"^{_ARTICLE}{_part('s')} {_LEFT}(?:[,;:]| (?:and|und|et|y|e|en|и)\b) ?(?=\S+ \S+)",
+            rf"\b{_DROPS} {_ARTICLE}{_part('t')}(?:[,;:]| (?:and|und|et|y|e|en|и)\b) ?(?=\S+ \S+)",
             rf"\b(?:off|away from) {_part('o')} (?:on)?to ",
             rf"\b(?:i|we) had {_part('p')} wrong\b",
             rf"\b(?:it|that|this)(?: is not|['’]s not| isn['’]t) {_ONLY}{_part('b')}, "
@@ -98,7 +156,8 @@ _LATIN = lazy_pattern(
             rf"\b(?:i said|ich sagte|j['’]ai dit|dije|ho detto|eu disse|ik zei|я сказала?) "
             rf"{_part('g')}[,;] (?:\S+ )?(?:i meant|ich meinte|je voulais|quise|quería|volevo|"
             rf"intendevo|queria|quis|ik bedoelde|имела? в виду)",
-            rf"^(?:strike|streich|rayez?|tacha|cancella|risca|schrap|вычеркни|scrap|forget|drop|ditch|vergiss|vergesst|oubliez?|olvida|dimentica|esquece|vergeet|"
+            rf"^(?:strike|streich|rayez?|tacha|cancella|risca|schrap|вычеркни|scrap|forget|drop|"
+            rf"ditch|vergiss|vergesst|oubliez?|olvida|dimentica|esquece|vergeet|"
             rf"забудь) (?!about\b|that\b){_part('h')}[,;:] (?=\S+ \S+)",
             # We swapped X for Y.
             rf"\b{_SWAPPED} {_part('e')} (?:for|with|by|durch|gegen|par|contre|por|con|per|door|"
@@ -109,7 +168,14 @@ _LATIN = lazy_pattern(
 )
 _MOVES = lazy_pattern(
     r"\b(?:moved|migrated|switched|changed|relocated|shifted|bumped|raised|lowered|postponed|"
-    r"subido|bajado|pasa|aument\w{1,4}|um(?:gestellt|gestiegen|gezogen)|ge(?:wechselt|ändert|gangen)|gewisseld|gegaan|"
+    r"(?:went|goes|gone) (?:up|down)|rose|risen|rises|fell|fallen|falls|dropped|climbed|jumped|"
+    r"grew|"
+    r"grown|cut|reduced|increased|gestiegen|gesunken|gefallen|erhöht|gesenkt|steigt|sinkt|"
+    r"augmenté\w{0,2}|monté\w{0,2}|baissé\w{0,2}|descendu\w{0,2}|migré\w{0,2}|déménagé|"
+    r"mov\w{1,6}|pasado|aumentado|salit[oa]|sces[oa]|sub\w{1,4}|desc\w{1,4}|gestegen|gedaald|"
+    r"вырос\w{0,2}|поднял\w{1,3}|снизил\w{1,3}|упал\w{0,2}|"
+    r"subido|bajado|pasa|aument\w{1,4}|um(?:gestellt|gestiegen|gezogen)|ge(?:wechselt|ändert|"
+    r"gangen)|gewisseld|gegaan|"
     r"overgestapt|"
     r"verhuisd|verplaatst|verschoben|verlegt|pass[ée]e?s?|chang[ée]e?s?|déplacée?s?|reportée?s?|"
     r"pasó|pasamos|pasaron|cambi\w{1,6}|mud\w{1,6}|migr\w{1,6}|traslad\w{1,6}|passat[oaie]|"
@@ -119,7 +185,7 @@ _MOVES = lazy_pattern(
 )
 _FROM = lazy_pattern(
     rf"\b(?:from|von|vom|de|du|des|del?|dal?|dalla|do|da|van|с|со) {_part('f')} "
-    r"(?:to|auf|zu|zum|nach|à|au|a|al|alla|para|pour|naar|op|на|к) ",
+    r"(?:to|auf|zu|zum|nach|in|à|au|en|a|al|alla|hasta|para|pour|vers|naar|op|на|к|до|в) ",
     2,
 )
 _WIDE = lazy_pattern(
@@ -127,25 +193,41 @@ _WIDE = lazy_pattern(
         (
             rf"(?<!是)不是(?!只|仅|单){_part('a')}[，,]?\s?(?:而是|是)",
             rf"(?:[，,而]|而且)不(?:是|用|再用|要用){_part('b')}(?=了|[，,。.!！]|$)",
-            rf"不再?(?:是|用|住|在|去|叫|走|喝|吃)?{_part('q')}了[，,]\s?(?:搬|换|改|现在|转|去|用|住|是)",
+            rf"不再?(?:是|用|住|在|去|叫|走|喝|吃)?{_part('q')}了[，,]\s?(?:搬|换|改|现在|转|去|"
+            rf"用|住|是)",
             rf"不再?(?:是|用|住|在|去|叫|走|喝|吃)?{_part('s')}[，,]\s?(?:改|换|而|现在)",
             rf"把{_part('t')}(?:换成|换为|改成|改为)",
+            r"(?:^|[，,。])(?P<z>[^，,。]{2,20}?)(?:已经?)?被[^，,。]{1,20}(?:取代|代替|"
+            r"替换|替代|接替)",
+            r"(?:^|[，,。])(?P<za>[^，,。]{2,12}?)(?:已经?)?(?:离职|退休|调走|走|不再(?:负责|"
+            r"担任|管)"
+            r"[^，,。]{0,20})了?[，,；;]",
+            r"(?:^|[はがを、。\s])(?P<zb>[^はがを、。]{1,30}?)(?:を[^、。]{1,30}(?:に|で)置き換え"
+            r"|から[^、。]{1,30}?(?:に|へ)代わ)",
+            r"(?:が|は)(?P<zc>[^はがを、。]{1,30}?)に取って代わ",
+            r"(?:^|\s)(?P<zd>\S{1,30}?)(?:을|를) (?:대체|\S{1,30}?로 (?:대체|교체))",
+            rf"\bمحل\s{_part('ze')}(?=[،.؟!]|$)",
+            rf"\b(?:استبدلنا|استبدل)\s{_part('zf')}\sب",
             rf"(?:以前|之前|原来|原先|本来){_part('u')}[，,](?:但|但是|不过)?(?:现在|如今|目前)",
             r"(?:以前|前)は(?P<v>[^、。]{1,30})、(?:今|現在)は",
             r"(?:^|[はがを、。\s])(?P<w>[^はがを、。]{1,30}?)を(?:やめて|廃止して)",
             r"(?:예전|전|이전)에는? (?P<x>[^,.]{1,30}), ?(?:지금|이제)",
             rf"\bلم تعد\s{_part('y')}\s(?:بل|وإنما)\b",
-            rf"从{_part('c')}(?:换成|换到|改成|改为|改到|变成|切换到|迁移到|转到|搬到|挪到|推迟到|提前到)",
-            rf"(?:代替|取代){_part('d')}(?=[，,。.!！]|$)",
+            rf"从{_part('c')}(?:换成|换到|改成|改为|改到|变成|切换到|迁移到|转到|搬到|挪到|"
+            rf"推迟到|提前到|"
+            r"[涨升降减增加提调高低到至]{1,3}[到至])",
+            rf"(?:代替|取代|替换|替代|接替)了?{_part('d')}(?=[，,。.!！]|$)",
             # Japanese and Korean put it behind.
             r"(?:^|[はがを、。\s])(?P<e>[^はがを、。]{1,30}?)(?:では|じゃ|で)なく(?!ても)",
             r"[、。](?P<f>[^はがを、。]{1,30}?)(?:では|じゃ)(?:ありません|ない)",
             r"(?:^|[はがを、。\s])(?P<g>[^はがを、。]{1,30}?)から[^、。]{1,30}?(?:に|へ)"
-            r"(?:変更|変わ|変え|移|切り替|乗り換|延期)",
+            r"(?:変更|変わ|変え|移|切り替|乗り換|延期|上が|下が|値上|値下|引き上|引き下)",
             r"(?:^|[はがを、。\s])(?P<h>[^はがを、。]{1,30}?)の代わりに",
             r"(?:^|\s)(?P<i>\S{1,30}?)(?:이|가)? ?(?:아니라|아니고|말고)",
             r"(?:고|며|,) (?P<j>\S{1,30}?)(?:은|는|이|가) 아(?:닙니다|니에요|니야|니다)",
-            r"(?:^|\s)(?P<k>\S{1,30}?)에서 \S{1,30}?로 ?(?:바꿨|바뀌|바꾸|변경|옮|교체|전환|이전)",
+            r"(?:^|\s)(?P<k>\S{1,30}?)에서 \S{1,30}?로 ?(?:바꿨|바뀌|바뀝|바꾸|변경|옮|교체|"
+            r"전환|이전|올랐|오릅|"
+            r"올라|내렸|내립|내려|인상|인하)",
             r"(?:^|\s)(?P<l>\S{1,30}?) 대신",
             # Arabic.
             rf"\b(?:ليس|ليست|لا|لم|لن)\s(?!فقط){_part('m')}\s?،?\s?(?:بل|وإنما|إنما|ولكن)\b",
@@ -160,12 +242,14 @@ _WIDE = lazy_pattern(
 class Denied(NamedTuple):
     """The part of a statement that says what does not hold.
 
-    Behind a bare "but", `rest` is where it goes on; else -1.
+    Behind a bare "but", `rest` is where it goes on; else -1. `opens`: the value that holds opens
+    the sentence.
     """
 
     start: int
     end: int
     rest: int = -1
+    opens: bool = False
 
 
 def parts_taken_back(text: str) -> Iterator[Denied]:
@@ -173,7 +257,8 @@ def parts_taken_back(text: str) -> Iterator[Denied]:
     if not _MARKS.isdisjoint(words_in(text)) or "n't" in text or "n’t" in text:
         for match in _LATIN.finditer(text):
             rest = match.end() if match.lastgroup == BUT else -1
-            yield Denied(*match.span(str(match.lastgroup)), rest)
+            part = match.span(str(match.lastgroup))
+            yield Denied(*part, rest, opens=match.lastgroup in OPENING)
         if _MOVES.search(text) and (moved := _FROM.search(text)):
             yield Denied(*moved.span("f"))
     if not text.isascii():

@@ -13,7 +13,6 @@ from compaction.engine.extractive.sentences import remembered, word_set, words_i
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
-from compaction.engine.provenance import Unit, UnitKind
 
 CUE_WORDS = word_set(
     "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
@@ -22,7 +21,14 @@ CUE_WORDS = word_set(
     "sul sulla sullo sulle nel nella nello nelle della dello delle degli alla allo alle dalla "
     "numa num pela pelo beim migrated relocated replaces supersedes sostituisce sostituito ersetzt "
     "remplace remplacé reemplaza sustituye substitui substituiu vervangt заменяет заменил pasa "
-    "pasó pasado subido umgezogen gezogen перенесли перенесён gegaan gestegen"
+    "pasó pasado subido umgezogen gezogen перенесли перенесён gegaan gestegen "
+    "wurde wurden worden werd wordt viene verrà stato stata été sido fue foi será sera taken took "
+    "place left retired resigned gone dropped stopped quit ceased abandoned dejado dejamos dejó "
+    "laissé tomber abandonné cessé lasciato smesso deixou deixámos gestopt отказались перестал "
+    "ушёл уволился parti partie raus abgelöst löst meer mehr больше вместо substituído sustituyó "
+    "sustituido reemplazó sostituita vervangen заменили gestiegen gesunken gefallen erhöht gesenkt "
+    "rose risen fell fallen dropped raised lowered augmenté monté baissé migré aumentado bajado "
+    "aumentato salito sceso subiu desceu gedaald вырос выросла снизился снизилась поднялась"
 ) | set(FUNCTION_WORDS)
 """Words of a correction itself: two of them have nothing in common by that."""
 
@@ -68,7 +74,8 @@ _CORRECTION = cue(
     r"ik bedoelde)\b",
     wide=r"弄错|口误|言い間違|勘違い|잘못 말|착각|실수|أخطأت|أقصد|تصحيح"
     r"|\b(?:ошибся|ошиблась|перепутала?|оговорил\w{1,3}|имела? в виду)\b"
-    r"|改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|搞错|记错"
+    r"|改成|改为|改到|更正|不对，|忘掉|抱歉，|对不起，|说错|换成|不是.{1,20}(?:而是|是)|其实是|"
+    r"搞错|记错"
     r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
     r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
     r"|\b(?:вместо|больше не)\b"
@@ -93,16 +100,6 @@ AS_WELL = lazy_pattern(
     re.I,
 )
 """What says that a thing holds beside another one."""
-SAYS_NOW = lazy_pattern(
-    r"(?!^)\bora (?=(?:è|sono|si|us[ao]|sta)\b)"
-    r"|(?!^)\b(?:now|nowadays|these days|jetzt|inzwischen|mittlerweile|nun|ahora|désormais|"
-    r"maintenant|dorénavant|adesso|ormai|agora|nu|inmiddels|теперь|сейчас)\b"
-    r"|^(?:as of|from|starting|effective) (?:today|now|this week|tomorrow)\b"
-    r"|^(?:ab|seit) (?:heute|jetzt|sofort)\b|^à partir de\b|^a partir de\b|^da (?:oggi|ora)\b"
-    r"|现在|如今|目前|今は|今では|現在は|이제|지금은|الآن",
-    re.I,
-)
-"""What says that a statement's value is another one than before."""
 _HIRAGANA = lazy_pattern("[\u3041-\u309f]+")
 """Endings and particles, which no statement is about."""
 
@@ -115,16 +112,6 @@ def is_correction(text: str) -> bool:
         return False
     corrects = _CORRECTION.is_in(text, words) and not AS_WELL.search(text)
     return corrects or _REMOVAL.is_in(text, words)
-
-
-def renews(unit: Unit) -> bool:
-    """Whether a statement says what holds now; an order ("now book ...") never does."""
-    return (
-        bool(unit.entities)
-        and unit.kind in (UnitKind.FACT, UnitKind.DECISION)
-        and not is_question(unit.text)
-        and bool(SAYS_NOW.search(unit.text))
-    )
 
 
 def is_removal(text: str) -> bool:

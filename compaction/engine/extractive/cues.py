@@ -109,6 +109,8 @@ _RULE = cue(
 )  # fmt: skip
 _NO_RULE = lazy_pattern(
     r"[?？]\s*$|\bmust[- ]have\b|\bmust (?:have|admit|say)\b"
+    # What somebody gathers or intends is no order, either.
+    r"|\b(?:you|he|she|they|it|that|this) must be (?:so|very|really|quite|such)\b|^我也?一定要"
     r"|\bi(?:['’]ve| have| was|['’]m not)? (?:never|always|only) (?!want)"
     r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b"
     # What somebody or something says is no order.

@@ -28,6 +28,8 @@ LONGEST_FAREWELL = 12
 """Words; a longer sentence that begins with thanks says something else as well."""
 MOST_BESIDE_THANKS = 1
 """Words, such as a name or what the thanks are for."""
+WIDEST_RANGE = 500
+"""Of numbers farther apart, such as those of a telephone, both say something."""
 LETTERS_PER_WORD = 2
 """Chinese characters that say as much as one word."""
 
@@ -243,6 +245,14 @@ def is_code_line(sentence: str) -> bool:
         return False
     place = _PLACE.match(sentence)
     return bool(_CODE.match(sentence, place.end() if place else 0) or _LISTED.match(sentence))
+
+
+def is_range(key: str) -> bool:
+    """Whether something is from one number to another near it, such as the lines 21-48."""
+    first, _, last = key.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and len(first) <= len(last)):
+        return False
+    return 0 <= int(last) - int(first) <= WIDEST_RANGE
 
 
 def count_words(text: str) -> int:

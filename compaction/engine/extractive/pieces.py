@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, SMALLEST_SHARE
+from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, SMALLEST_SHARE, is_joined
 from compaction.engine.extractive.units import longest_of
 from compaction.engine.provenance import Unit, UnitKind
 
@@ -43,9 +43,15 @@ def continues(one: Unit, other: Unit) -> bool:
     # What is shorter was not parted: it is a line of its own, such as one rule of several.
     if len(one.text) < longest * SMALLEST_SHARE:
         return False
-    if not gap or _ENDS_CLAUSE.search(one.text):
+    if not gap or _ENDS_CLAUSE.search(one.text) or is_joined(other.text):
         return True
     return len(one.text) + 1 + len(other.text.split(" ", 1)[0]) > longest
+
+
+def is_parted(one: Unit, other: Unit) -> bool:
+    """Whether neither of two pieces of a sentence can stand without the other."""
+    is_open = one.message == other.message and one.text[-1:].isalnum()
+    return is_open and continues(one, other) and not is_joined(other.text)
 
 
 def put_together(units: Iterable[Unit]) -> list[Unit]:

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.mails import mail_spans
 from compaction.engine.extractive.sentences import sentence_spans, word_set
 
 QUOTED = "quoted"
@@ -71,8 +72,6 @@ _ANNOUNCEMENT = lazy_pattern(
 )
 _ANNOUNCEMENT_ENDS = _REPORTING_WORDS | word_set("me us him her them follows following")
 LONGEST_WORD = 16
-_MAIL = lazy_pattern(r"^(?:from|von|de|da|van|от): ?[^\n@]{0,200}@[^\n]{1,200}$", re.I | re.M)
-_MAIL_END = lazy_pattern(r"^[-_=]{3,}[ \t]*$", re.M)
 _BEFORE_WIDE = lazy_pattern(
     r"(?:说|说道|写道|写着|写的是|回复|回答|显示|言った|書いて|말했|썼)[^\s\w]{0,2}\s?\Z"
 )
@@ -146,7 +145,7 @@ def _announced(text: str) -> Iterator[tuple[int, int]]:
             colon = max(colon, end - 1)
         colon = text.find(": ", colon + 1)
     if "@" in text:
-        yield from _mails(text)
+        yield from mail_spans(text)
 
 
 def _announcement(text: str, colon: int) -> re.Match[str] | None:
@@ -162,18 +161,6 @@ def _announcement(text: str, colon: int) -> re.Match[str] | None:
 def _end_of_sentence(text: str, start: int, end: int) -> int:
     first = next(sentence_spans(text[start : min(end, start + LONGEST_QUOTATION)]), None)
     return start + first[1] if first else end
-
-
-def _mails(text: str) -> Iterator[tuple[int, int]]:
-    """Yield mails from their first line up to a line of dashes; else all the rest is one."""
-    head = _MAIL.search(text)
-    while head:
-        closed = _MAIL_END.search(text, head.end())
-        if closed is None:
-            yield head.start(), len(text)
-            return
-        yield head.start(), closed.start()
-        head = _MAIL.search(text, closed.end())
 
 
 def _marked(text: str) -> Iterator[tuple[int, int]]:

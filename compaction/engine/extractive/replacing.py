@@ -15,13 +15,15 @@ from compaction.engine.extractive.contrasts import Denied
 from compaction.engine.extractive.corrections import CUE_WORDS
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
 from compaction.engine.extractive.subjects import (
+    CALENDAR,
+    PREPOSITIONS,
     are_alike,
     have_other_topics,
     is_subject,
     subject_words,
 )
 from compaction.engine.extractive.terms import pairs_of, words_of
-from compaction.engine.fidelity.entities import IDENTIFIER, NAME, Entity, find_entities
+from compaction.engine.fidelity.entities import IDENTIFIER, NAME, NUMBER, Entity, find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
 from compaction.engine.provenance import Unit
 
@@ -33,6 +35,8 @@ MOST_VALUE_CHARACTERS = 12
 """Of a value in a script without spaces."""
 MOST_NEW_WORDS = 3
 MOST_LEADING_WORDS = 3
+MOST_OPENING_WORDS = 7
+"""Of a name and the verb behind it: "The new Onyx server has taken the place of"."""
 MOST_BEFORE_TAKEN_BACK = 40
 """Characters, in which what takes a value back stands before it."""
 MAX_REPLACED_CHARACTERS = 60
@@ -101,7 +105,11 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
     known = {*old.unit.entities, *(one.key for one in named)}
     for one in new.entities:
         before = new.unit.text[max(0, one.start - MOST_BEFORE_TAKEN_BACK) : one.start]
-        if one.key in known and (_TAKEN_BACK.search(before) or _GONE.match(new.unit.text, one.end)):
+        if not (_TAKEN_BACK.search(before) or _GONE.match(new.unit.text, one.end)):
+            continue
+        if one.kind == NUMBER and one.key not in known:
+            return "", ""  # Another number was given up than the one that this statement has.
+        if one.key in known:
             taken = [other for other in new.entities if other.key in known]
             if not _takes_back(old, new, one):
                 return "", ""
@@ -140,7 +148,7 @@ def denied_value(
     text = new.unit.text
     outside = [one for one in new.entities if one.end <= part.start or one.start >= part.end]
     held = {one.key for one in outside}
-    known = [one for one in inside if one.key in old.unit.entities and one.key not in held]
+    known = [one for one in inside if one.key not in held and _names(old, one)]
     known = known or _within(old, held, text, part)
     if known:
         value, key = _with_neighbours(known[-1], known, text), known[-1].key
@@ -148,6 +156,10 @@ def denied_value(
     else:
         value, key = _last_words(text[part.start : part.end], old.unit.text), ""
         place = text.casefold().rfind(value.casefold(), part.start, part.end)
+        if value and _is_of_name(value, old.unit.text):
+            # What opens a sentence has a capital in any case: the older statement tells a name.
+            known = [Entity(NAME, value, value.casefold(), place, place + len(value))]
+            key = known[0].key
     named = [one for one in outside if one.key not in old.unit.entities]
     if not value or (part.rest >= 0 and not _is_parallel(text, part, place, named)):
         return "", ""
@@ -155,13 +167,15 @@ def denied_value(
         return "", ""
     denied = {*words_of(value), *pairs_of(value)}
     rest = f"{text[: part.start]} {text[part.end :]}"
-    older, newer = old.words - denied, new.words - denied
+    opening = _opening_value(text, part)
+    denied_or_held = denied | {*words_of(opening), *pairs_of(opening)}
+    older, newer = old.words - denied, new.words - denied_or_held
     if key:
         instead = _holding(named, part)
         newer = newer - {*words_of(instead.text), *pairs_of(instead.text)} if instead else newer
         named = [instead] if instead else []
         is_meant = _alike(known[-1].kind, {one.kind for one in named}) or (
-            not named and known[-1].kind in _CODES and bool(_CAPITAL.search(rest))
+            not named and known[-1].kind in _CODES and _has_name(rest, part)
         )
         is_meant = is_meant and _is_about_same(old, older, new, newer)
     else:
@@ -172,6 +186,32 @@ def denied_value(
         fewest = min(len(older), len(newer)) or text[0] != old.unit.text[0]
         is_meant = says_another and fewest < max(1, 2 * shared)
     return (value, key) if is_meant else ("", "")
+
+
+def _names(old: Stated, one: Entity) -> bool:
+    """Whether an older statement names a thing, be it as a part of a longer name."""
+    if one.key in old.unit.entities:
+        return True
+    return one.kind in _CODES and _place_of(one.key, old.unit.text.casefold()) >= 0
+
+
+def _is_of_name(value: str, text: str) -> bool:
+    """Whether a value is one of the words of a name in a text."""
+    names = (one.key.split() for one in find_entities(text) if one.kind == NAME)
+    return any(value.casefold() in words for words in names)
+
+
+def _opening_value(text: str, part: Denied) -> str:
+    """Return what a sentence opens with where that replaces the part; "" for anything longer."""
+    lead = text[: part.start].split() if part.opens else []
+    is_name = len(lead) <= MOST_OPENING_WORDS and text[0].isupper()
+    is_name = is_name and lead[0].casefold() not in PREPOSITIONS if lead else False
+    return " ".join(lead) if is_name else ""
+
+
+def _has_name(rest: str, part: Denied) -> bool:
+    """Whether a statement has a name beside the part that does not hold."""
+    return bool(_CAPITAL.search(rest)) or (part.opens and rest[:1].isupper())
 
 
 def _takes_back(old: Stated, new: Stated, value: Entity) -> bool:
@@ -245,11 +285,20 @@ def _place_of(words: str, text: str, start: int = 0, end: int | None = None) -> 
 
 def _is_parallel(text: str, part: Denied, place: int, named: Sequence[Entity]) -> bool:
     """Whether what is denied stands as what holds does: "not on X but on Y", "non usa X ma Y"."""
-    lead = text[part.start : place].casefold().split()
-    behind = text[part.rest :].casefold().split()
+    lead, behind = (
+        [word for word in piece.casefold().split() if word.strip(".,") not in CALENDAR]
+        for piece in (text[part.start : place], text[part.rest :])
+    )
     if (lead and behind and lead[-1] == behind[0]) or set(lead) <= FUNCTION_WORDS:
         return True
-    follows = next((one for one in named if one.start == part.rest), None)
+    follows = next(
+        (
+            one
+            for one in named
+            if text[part.rest : one.start].strip(" .,").casefold() in {"", *CALENDAR}
+        ),
+        None,
+    )
     # With a verb before the one, no verb may stand behind the other.
     return (
         follows is not None

@@ -8,8 +8,9 @@ updates finds the best one, and a limit on updates per unit bounds the whole.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.terms import rarity, terms_of
@@ -46,13 +47,10 @@ class Candidate:
 
 def weigh(units: Sequence[Unit]) -> list[Candidate]:
     """Return the units as candidates, with their terms."""
-    found = [
-        terms_of(unit.text, (*unit.entities, unit.note) if unit.note else unit.entities)
-        for unit in units
-    ]
-    rare = rarity(found)
+    read = [_read(unit.text, unit.entities, unit.note) for unit in units]
+    rare = rarity([terms for terms, _ in read])
     candidates = []
-    for order, (unit, terms) in enumerate(zip(units, found, strict=True)):
+    for order, (unit, (terms, size)) in enumerate(zip(units, read, strict=True)):
         weights = {term: weight * rare[term] for term, weight in terms.items()}
         candidates.append(
             Candidate(
@@ -61,10 +59,17 @@ def weigh(units: Sequence[Unit]) -> list[Candidate]:
                 terms=weights,
                 whole=sum(weights.values()),
                 worth=unit.worth,
-                size=estimated_tokens(unit.text) + LINE_OVERHEAD_TOKENS,
+                size=size,
             )
         )
     return candidates
+
+
+@lru_cache(maxsize=4096)
+def _read(text: str, entities: tuple[str, ...], note: str) -> tuple[Mapping[str, float], float]:
+    """Return a unit's terms and its size; each pass over a conversation meets kept ones again."""
+    terms = terms_of(text, (*entities, note) if note else entities)
+    return terms, estimated_tokens(text) + LINE_OVERHEAD_TOKENS
 
 
 def preferring(
@@ -94,6 +99,8 @@ class Selection:
     _covered: set[str] = field(default_factory=set)
     _of_message: dict[int, int] = field(default_factory=dict)
     _taken: set[int] = field(default_factory=set)
+    # What candidates added when they were looked at last: they can only add less since.
+    _most: dict[int, float] = field(default_factory=dict)
 
     def gain(self, candidate: Candidate) -> float:
         """What choosing the candidate now would add, per token; 0 when it would repeat."""
@@ -157,16 +164,11 @@ class Selection:
             self.budget,
             min(self.budget, upto if upto is not None else self.budget),
         )
-        heap = [
-            (-self.gain(one), one.order, 0, one)
-            for one in candidates
-            if one.order not in self._taken
-        ]
-        heapq.heapify(heap)
+        heap = self._heap(candidates)
         misses = 0
         while heap and misses < MAX_MISSES and (until is None or self.spent < until):
             _, order, updates, candidate = heapq.heappop(heap)
-            current = self.gain(candidate)
+            current = self._most[order] = self.gain(candidate)
             if current <= 0:
                 continue
             if updates < MAX_UPDATES and heap and current < -heap[0][0]:
@@ -177,6 +179,24 @@ class Selection:
             else:
                 misses += 1
         self.budget = budget
+
+    def _heap(self, candidates: Iterable[Candidate]) -> list[tuple[float, int, int, Candidate]]:
+        """Return what can be added, the most first; what an earlier look says is not an update."""
+        heap, most, taken = [], self._most, self._taken
+        for one in candidates:
+            order = one.order
+            if order in taken:
+                continue
+            known = most.get(order)
+            if known is None:
+                known = most[order] = self.gain(one)
+                updates = 0
+            else:
+                updates = -1
+            if known > 0:
+                heap.append((-known, order, updates, one))
+        heapq.heapify(heap)
+        return heap
 
 
 def estimated_tokens(text: str) -> float:

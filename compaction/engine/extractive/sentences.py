@@ -47,6 +47,13 @@ _END_ASCII = lazy_pattern(r"[.!?][\"')\]*]{0,3}(?=\s)")
 _BULLET = lazy_pattern(r"(?:[-*•+>|#]{1,6}\s+|\d{1,3}[.)]\s+|\[[ xX]\]\s+)")
 _BULLET_STARTS = frozenset("-*•+>|#[")
 _CLAUSE_END = lazy_pattern(r"[;；，、：]|[,:](?=\s)|\s?[—–]|\s-\s")
+_JOINING = lazy_pattern(
+    r"\s(?=(?:and|but|because|since|when|while|whereas|which|who|where|although|though|unless|until|"
+    r"und|aber|weil|dass|wenn|obwohl|sondern|et|mais|parce|puisque|quand|lorsque|qui|pero|porque|"
+    r"cuando|aunque|sino|ma|perché|quando|mentre|mas|porque|embora|en|maar|omdat|terwijl|и|но|что|"
+    r"потому|когда|если|который|которая)\s)"
+)
+"""Before such a word, a clause is parted where no sign does."""
 _MONTH_AFTER = lazy_pattern(
     r"\s(?:jan|feb|märz|mar|apr|mai|may|jun|jul|aug|sep|okt|oct|nov|dez|dec|\d)", re.IGNORECASE
 )
@@ -154,10 +161,13 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             yield start, last
 
 
-def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[tuple[int, int]]:
+def clause_spans(
+    text: str, start: int, end: int, *, longest: int, farther: int = 0
+) -> Iterator[tuple[int, int]]:
     """Where the pieces of a sentence stand that have at most `longest` characters.
 
-    It is parted at a clause, else at a space, else anywhere. Chinese says as much in half as many.
+    It is parted at a clause, else at a space, else anywhere. So many characters `farther` a piece
+    may go on to the end of its clause. Chinese says as much in half as many.
     """
     # Most are shorter than what even Chinese is parted at, and stand between no white space.
     if 2 * (end - start) <= longest:
@@ -167,9 +177,9 @@ def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[t
     else:
         piece = text[start:end]
         wide = not piece.isascii() and 2 * len(_WIDE.findall(piece)) > end - start
-        longest = longest // 2 if wide else longest
+        longest, farther = (longest // 2, farther // 2) if wide else (longest, farther)
         while end - start > longest:
-            cut = _cut(text, start, longest)
+            cut = _cut(text, start, end, longest, farther)
             first, last = _stripped(text, start, cut)
             if first < last:
                 yield first, last
@@ -177,6 +187,11 @@ def clause_spans(text: str, start: int, end: int, *, longest: int) -> Iterator[t
     first, last = _stripped(text, start, end)
     if first < last:
         yield first, last
+
+
+def is_joined(clause: str) -> bool:
+    """Whether a clause begins with a word that joins it to the one before it."""
+    return bool(_JOINING.match(f" {clause}"))
 
 
 def split_sentences(text: str) -> Iterator[str]:
@@ -242,10 +257,26 @@ def _is_abbreviation(line: str, start: int, end: int) -> bool:
     return is_first or bool(_LETTERS_BEFORE.search(line, max(start, end - 8), end))
 
 
-def _cut(text: str, start: int, longest: int) -> int:
-    """Return where to part: at the last clause end in reach, else at a space, else anywhere."""
+def _cut(text: str, start: int, end: int, longest: int, farther: int) -> int:
+    """Return where to part: at the last clause end in reach, else before a word that joins clauses.
+
+    Without either, at the first of them behind it, a little farther on: half a phrase says little.
+    Else at a space, else anywhere.
+    """
     low, high = start + int(longest * SMALLEST_SHARE), start + longest
-    clause = 0
-    for match in _CLAUSE_END.finditer(text, low, high):
-        clause = match.end()
-    return clause or (text.rfind(" ", low, high) + 1) or high
+    clause = _last_end(_CLAUSE_END, text, low, high) or _last_end(_JOINING, text, low, high)
+    if clause:
+        return clause
+    far = min(end, high + farther)
+    places = (one.search(text, high - 1, far) for one in (_CLAUSE_END, _JOINING))
+    nearest = min((place.end() for place in places if place), default=0)
+    if nearest or (far == end and farther):
+        return nearest or end
+    return text.rfind(" ", low, high) + 1 or high
+
+
+def _last_end(pattern: re.Pattern[str], text: str, low: int, high: int) -> int:
+    found = 0
+    for match in pattern.finditer(text, low, high):
+        found = match.end()
+    return found

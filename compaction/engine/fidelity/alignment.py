@@ -84,7 +84,7 @@ def trace(
     `candidates` are all clauses of the covered messages that are known; `cited` are the positions
     of the messages that the model named, by the line's index in the text.
     """
-    finder = Finder(candidates)
+    finder = Finder(candidates, text)
     lines = []
     for index, match in enumerate(_LINE.finditer(text)):
         line = match[0].strip()
@@ -110,7 +110,9 @@ class Finder:
     Units are found by their text at once; by their terms only when a line is no unit's own.
     """
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
+    def __init__(self, candidates: Sequence[Candidate], text: str = "") -> None:
+        """Look among candidates; of the lines of `text` alone, where there is one."""
+        self._text = text
         self._candidates = [one for one in candidates if one.unit.message is not None]
         self._by_text = {one.unit.text: one.unit for one in self._candidates}
         self._pieces = Pieces(one.unit for one in self._candidates)
@@ -170,9 +172,12 @@ class Finder:
     def _prepare(self) -> None:
         if self._at:
             return
+        # Summaries have few of the terms of a conversation.
+        lines = filter(str.strip, self._text.splitlines())
+        wanted = {term for line in lines for term in _terms(_bare(line))}
         for index, one in enumerate(self._candidates):
             self._at.setdefault(one.unit.position, []).append(index)
-            for term in one.terms:
+            for term in one.terms.keys() & wanted if self._text else one.terms:
                 self._by_term[term].append(index)
 
     def _rarity(self, term: str) -> float:

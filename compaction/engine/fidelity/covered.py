@@ -68,30 +68,41 @@ class Covered:
     @cached_property
     def facts(self) -> dict[str, Fact]:
         """What the messages name, each once, by key."""
-        facts: dict[str, Fact] = {}
-        for item, entities in zip(self.items, self._entities(), strict=False):
-            if not entities:
-                continue
-            factor = _FACTORS.get(item.voice, 1.0)
-            for kind, text, key, start, end in entities:
-                known = facts.get(key)
-                if known is None:
-                    facts[key] = Fact(kind, key, text, item, start, end, factor)
-                else:
-                    known.times += 1
-                    if factor > known.factor:
-                        known.factor, known.item = factor, item
-                        known.start, known.end, known.text = start, end, text
-            if len(facts) >= MOST_NAMED:
-                return facts
-        for item in self.items:
+        facts = self._facts_of_texts()
+        for item in self.items if len(facts) < MOST_NAMED else ():
             for call in item.tool_calls:
                 for one in find_entities(call.arguments[:ARGUMENT_CHARACTERS]):
                     facts.setdefault(
                         one.key, Fact(one.kind, one.key, one.text, item, 0, 0, TOOL_FACTOR)
                     )
             if len(facts) >= MOST_NAMED:
-                return facts
+                break
+        return facts
+
+    def _facts_of_texts(self) -> dict[str, Fact]:
+        facts: dict[str, Fact] = {}
+        # Most is named again and again: then nothing but how often is new.
+        factors, times = dict[str, float](), Counter[str]()
+        for item, entities in zip(self.items, self._entities(), strict=False):
+            if not entities:
+                continue
+            factor = _FACTORS.get(item.voice, 1.0)
+            times.update([one.key for one in entities])
+            for one in entities:
+                key = one.key
+                if factors.get(key, 0.0) >= factor:
+                    continue
+                factors[key] = factor
+                known = facts.get(key)
+                if known is None:
+                    facts[key] = Fact(one.kind, key, one.text, item, one.start, one.end, factor)
+                else:
+                    known.factor, known.item = factor, item
+                    known.start, known.end, known.text = one.start, one.end, one.text
+            if len(facts) >= MOST_NAMED:
+                break
+        for key, fact in facts.items():
+            fact.times = times[key]
         return facts
 
     def _entities(self) -> Iterable[Sequence[Entity]]:

@@ -16,7 +16,7 @@ from compaction.engine.fidelity.entities import (
     key_of,
     small_words,
 )
-from compaction.engine.fidelity.spellings import SCALE_AFTER, Sought
+from compaction.engine.fidelity.spellings import SCALE_AFTER, Sought, sought_of
 from compaction.engine.types import Item
 
 USER_FACTOR = 2.0
@@ -67,7 +67,7 @@ class Fact:
     def sought(self) -> Sought:
         """What is looked for in each text that is measured."""
         if self._sought is None:
-            self._sought = Sought(self.kind, self.key)
+            self._sought = sought_of(self.kind, self.key)
         return self._sought
 
     @property

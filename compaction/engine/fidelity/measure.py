@@ -16,7 +16,7 @@ from typing import Any
 
 from compaction.engine.extractive.sentences import encodable
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
-from compaction.engine.fidelity.covered import Covered, tokens_of, words_among
+from compaction.engine.fidelity.covered import Covered, tokens_of
 from compaction.engine.fidelity.entities import IDENTIFIER, MAIL, NAME, PATH, Entity
 from compaction.engine.fidelity.facts import Fact, facts_named, without_marks
 from compaction.engine.fidelity.languages import UNKNOWN, language_of
@@ -221,6 +221,7 @@ class Findings:
         self._plain = without_marks(text)
         self._text = Spellings(normal(self._plain))
         self._named = facts_named(self._plain)
+        self._older_known: dict[str, bool] = {}
 
     @cached_property
     def known(self) -> frozenset[str]:
@@ -321,7 +322,10 @@ class Findings:
 
     @cached_property
     def _words(self) -> Set[str]:
-        return words_among(Counter(tokens_of(self._text.text))).keys()
+        # Those that say nothing are not looked for.
+        tokens = set(tokens_of(self._text.text))
+        wide = (token for token in tokens if not token.isascii())
+        return tokens.union(pair for token in wide for pair in pairs_of(token))
 
     def rules_kept(self) -> int:
         """Return how many of the user's rules a line says: what they are about, and that they bind.
@@ -353,14 +357,21 @@ class Findings:
 
     def excuses(self, fact: Fact) -> bool:
         """Whether what the summary before named is here too, or was taken back."""
-        return self._text.names(fact.sought) or self._covered.was_taken_back(fact)
+        return self._names(fact) or self._covered.was_taken_back(fact)
+
+    def _names(self, fact: Fact) -> bool:
+        """Whether the text names something that earlier passes knew."""
+        known = self._older_known.get(fact.key)
+        if known is None:
+            known = self._older_known[fact.key] = self._text.names(fact.sought)
+        return known
 
     def known_weight(self) -> float:
         """Return what everything counts that the text still names, from the first message on."""
-        facts, names = self._covered.facts, self._text.names
+        facts, names = self._covered.facts, self._names
         # In the order of the messages: a sum of floats differs with the order.
         return sum(fact.weight for key, fact in facts.items() if key in self.known) + sum(
-            fact.weight for fact in self._covered.only_older if names(fact.sought)
+            fact.weight for fact in self._covered.only_older if names(fact)
         )
 
     def lost(self) -> tuple[LostFact, ...]:
@@ -373,11 +384,11 @@ class Findings:
 
         What earlier passes knew is among it: a summary stands for everything before it.
         """
-        facts, names = self._covered.facts, self._text.names
+        facts, names = self._covered.facts, self._names
         return tuple(
             (
                 fact.key,
-                fact.key in self.known if fact.key in facts else names(fact.sought),
+                fact.key in self.known if fact.key in facts else names(fact),
                 round(fact.weight, 2),
             )
             for fact in self._covered.heaviest[:MOST_FACTS]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal, InvalidOperation
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
@@ -168,6 +168,12 @@ class Sought:
     def has_digits(self) -> bool:
         """Whether it is bounded as codes and numbers are."""
         return any(map(str.isdigit, self.key))
+
+
+@lru_cache(maxsize=8192)
+def sought_of(kind: str, key: str) -> Sought:
+    """Return what is looked for; conversations name the same things again and again."""
+    return Sought(kind, key)
 
 
 class Spellings:

@@ -27,7 +27,6 @@ from compaction.engine.strategies.checkpoint_text import (
 from compaction.engine.strategies.finishing import finished, prose_size
 from compaction.engine.strategies.halving import (
     Part,
-    cut_at_sentence,
     cut_in_halves,
     estimate_calls,
     is_clearly_too_large,
@@ -37,6 +36,7 @@ from compaction.engine.strategies.halving import (
 )
 from compaction.engine.strategies.ledger import joined_prose
 from compaction.engine.strategies.prompts import PROMPT_VERSION, own_prompt, stored_prompt
+from compaction.engine.strategies.shortening import newest_within
 from compaction.engine.strategies.sizing import Engine, longest_text
 from compaction.engine.types import (
     CallEstimate,
@@ -180,8 +180,8 @@ class BisectSummary:
         return answer.text if answer is not None and step.outcome == "ok" else ""
 
     def shortened(self, text: str, tokens: int) -> str:
-        """Return the whole sentences at the start of a text that have so many tokens."""
-        return cut_at_sentence(text, tokens, self.counter)
+        """Return so many tokens of a text, the newest of it among them."""
+        return newest_within(text, tokens, self.counter)
 
     def reject(self, code: str, sentence: str, text: str) -> None:
         """Record that a text was refused, and why."""

@@ -31,9 +31,9 @@ from compaction.engine.fidelity.replies import reply_instead
 from compaction.engine.parameters import Profile
 from compaction.engine.provenance import Origin, SourcedLine
 from compaction.engine.strategies.attribution import attributed, without_old_values
-from compaction.engine.strategies.halving import cut_at_sentence
 from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
 from compaction.engine.strategies.prompts import message_number
+from compaction.engine.strategies.shortening import newest_within
 from compaction.engine.strategies.sizing import Engine, longest_stored, too_long, within_size
 from compaction.engine.types import (
     Outcome,
@@ -407,7 +407,7 @@ class _Finishing:
         text, most = draft.text, longest_stored(self.profile)
         if self.job.counter.count(text) > most:
             # The ledger's headings stand behind a prose that takes all there is.
-            text, self._cut = cut_at_sentence(text, most, self.job.counter), True
+            text, self._cut = newest_within(text, most, self.job.counter), True
         made = replace(
             self.outcome,
             text=text,

@@ -122,7 +122,6 @@ def made_here(
 # The smallest budget of a text that is cut by force.
 FORCED_MINIMUM_TOKENS = 128
 LONGEST_TOKEN = 16
-_SENTENCE_ENDS = ".!?。！？\n"
 
 
 def forced_truncation(request: SummaryRequest, *, counter: TokenCounter, depth: int) -> str:
@@ -153,10 +152,3 @@ def cut_to_tokens(text: str, tokens: int, counter: TokenCounter) -> str:
         else:
             high = middle - 1
     return text[:low]
-
-
-def cut_at_sentence(text: str, tokens: int, counter: TokenCounter) -> str:
-    """Return the whole sentences at the start of a text that have room, or at least its head."""
-    head = cut_to_tokens(text, tokens, counter)
-    end = max(head.rfind(mark) for mark in _SENTENCE_ENDS)
-    return head[: end + 1].rstrip() if end > len(head) // 2 else head.rstrip()

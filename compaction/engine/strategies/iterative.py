@@ -22,10 +22,10 @@ from compaction.engine.strategies.calls import SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import with_turn
 from compaction.engine.strategies.finishing import prose_size
 from compaction.engine.strategies.halving import (
-    cut_at_sentence,
     cut_in_halves,
     estimate_calls,
 )
+from compaction.engine.strategies.shortening import newest_within
 from compaction.engine.strategies.sizing import longest_text, shared_out
 from compaction.engine.types import (
     CallEstimate,
@@ -290,10 +290,10 @@ class IterativeSummary:
         """Return the texts as one of so many tokens, each cut at its own sentences."""
         history = self.job.previous if self._history is None else self._history.text
         if self._prefix is None or not history:
-            return cut_at_sentence(text, tokens, self.job.counter)
+            return newest_within(text, tokens, self.job.counter)
         room = tokens - self.job.counter.count(with_turn("-", "")) - FRAME_MARGIN_TOKENS
         both = shared_out([history, self._prefix.text], max(2, room), self.job.counter)
-        return cut_at_sentence(with_turn(*both), tokens, self.job.counter)
+        return newest_within(with_turn(*both), tokens, self.job.counter)
 
     def reject(self, code: str, sentence: str, text: str) -> None:
         """Record that a text was refused, and why."""

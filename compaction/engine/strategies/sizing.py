@@ -1,7 +1,8 @@
 """How large a model's text may become: twice what was asked for, however much it wrote.
 
-Whoever writes more is asked once more, shorter; then the text is cut at a sentence, and the summary
-says that it was (`truncated`). Room for the answer is another matter: thoughts take of it, too.
+Whoever writes more is asked once more, shorter; then the text is cut so that its newest part stays
+(shortening.py), and the summary says that it was (`truncated`). Room for the answer is another
+matter: thoughts take of it, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Protocol
 
 from compaction.engine.fidelity.gate import TOO_LONG, Rejection
 from compaction.engine.parameters import Profile
-from compaction.engine.strategies.halving import cut_at_sentence
+from compaction.engine.strategies.shortening import newest_within
 from compaction.engine.types import (
     Outcome,
     Step,
@@ -43,7 +44,7 @@ class Engine(Protocol):
         ...
 
     def shortened(self, text: str, tokens: int) -> str:
-        """Return the text, which is the last answer, cut at a sentence to so many tokens."""
+        """Return the text, which is the last answer, cut to so many tokens."""
         ...
 
 
@@ -69,14 +70,14 @@ def too_long(limit: int) -> Rejection:
 
 
 def shared_out(texts: Sequence[str], tokens: int, counter: TokenCounter) -> list[str]:
-    """Return two texts cut at sentences to so many tokens together.
+    """Return two texts cut to so many tokens together, the newest of each kept.
 
     The second may have half of them; what it does not need is the first one's.
     """
     first, second = texts
     half = min(tokens // 2, counter.count(second))
-    older = cut_at_sentence(first, tokens - half, counter)
-    return [older, cut_at_sentence(second, max(half, tokens - counter.count(older)), counter)]
+    older = newest_within(first, tokens - half, counter)
+    return [older, newest_within(second, max(half, tokens - counter.count(older)), counter)]
 
 
 def within_size(
