@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Model
-from django.urls import reverse
+from django.urls import get_script_prefix, get_urlconf, reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -16,17 +18,33 @@ from chatapp.ids import short_id as end_of
 
 SHOWN_CHARS = 200_000
 PREVIEW_CHARS = 120
+KEY_PLACE = "~key~"
 
 
 def change_url(model: type[Model], pk: Any) -> str:
     """Return the address of a row's page."""
-    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[pk])
+    if isinstance(pk, UUID | int):
+        # A page leads to dozens of rows: their keys need no quoting, and one address tells all.
+        before, after = _around_key(model, get_script_prefix(), get_urlconf())
+        return f"{before}{pk}{after}"
+    return reverse(_name_of(model, "change"), args=[pk])
 
 
 def list_url(model: type[Model], **filters: Any) -> str:
     """Return the address of a model's list, filtered."""
-    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+    url = reverse(_name_of(model, "changelist"))
     return f"{url}?{urlencode(filters)}" if filters else url
+
+
+@lru_cache(maxsize=256)
+def _around_key(model: type[Model], prefix: str, urlconf: str | None) -> tuple[str, str]:
+    """Return what stands before and behind a row's key in the address of its page."""
+    before, _, after = reverse(_name_of(model, "change"), args=[KEY_PLACE]).partition(KEY_PLACE)
+    return before, after
+
+
+def _name_of(model: type[Model], page: str) -> str:
+    return f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
 
 
 def link(label: Any, url: str) -> SafeString:
