@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from chatapp.formatting import number, shortened
+from chatapp.formatting import clock, number, shortened, when
 from chatapp.ids import short_id as end_of
 
 SHOWN_CHARS = 200_000
@@ -62,6 +63,16 @@ def row_link(row: Model | None, label: Any = None) -> SafeString | str:
 def session_link(session: Model) -> SafeString | str:
     """Return a link to a session by its title, which may be long."""
     return row_link(session, shortened(str(session)))
+
+
+def moment(at: datetime | None) -> SafeString | str:
+    """Return a time as lists show it, on one line: short, and told whole on hover."""
+    if at is None:
+        return "—"
+    whole = when(at)
+    return format_html(
+        '<time class="moment" datetime="{}" title="{}">{}</time>', at.isoformat(), whole, clock(at)
+    )
 
 
 def short_id(pk: Any) -> SafeString | str:

@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from chatapp.admin.toolkit.columns import is_text, nameless_field
 from chatapp.admin.toolkit.history import told_to, write_entry
@@ -161,8 +162,9 @@ class ReadOnlyAdmin(PageForms):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Return the list, and say whether texts are left out."""
+        """Return the list under the name of its rows, and say whether texts are left out."""
         told = {
+            "title": capfirst(self.opts.verbose_name_plural),
             "texts_hidden": self.texts_hidden(request),
             "list_links": self.list_links(request),
         }
