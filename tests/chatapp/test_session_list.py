@@ -84,6 +84,13 @@ def test_a_list_is_called_by_what_it_lists(admin_client):
     assert "<h1>Sessions</h1>" in admin_client.get(LIST).text
 
 
+def test_a_row_is_called_by_its_name_under_what_kind_of_row_it_is(admin_client):
+    session = SessionFactory(title="The harbour")
+    page = admin_client.get(html.change_url(Session, session.pk)).text
+    assert re.findall(r"<h1>(.*?)</h1>", page)[-1] == "Session"
+    assert '<h2 data-live-part="subtitle">The harbour</h2>' in page
+
+
 def test_the_bar_is_of_the_window_that_the_server_taught(admin_client):
     model = get_model("default")
     LearnedLimits.objects.create(

@@ -316,6 +316,7 @@ class ReadOnlyAdmin(PageForms):
             panels, tables = self.panels_for(request, obj), self.tables_for(request, obj)
             hidden = self.texts_hidden(request, panels, tables)
             context |= {
+                "title": capfirst(self.opts.verbose_name),
                 "subtitle": name_for(request, obj),
                 "detail_links": self.links_for(request, obj),
                 "live_words": self.live_words(request, obj),
