@@ -55,12 +55,13 @@ def when(moment: Any) -> str:
 
 
 def clock(moment: datetime | None) -> str:
-    """Return a time, short: 14:05, or 28 Nov, 14:05 on another day."""
+    """Return a time, short: 14:05; with the day where that is another one, and so with the year."""
     if moment is None:
         return "—"
-    local = timezone.localtime(moment)
-    is_today = local.date() == timezone.localdate()
-    return date_format(local, "H:i" if is_today else "j M, H:i")
+    local, today = timezone.localtime(moment), timezone.localdate()
+    if local.date() == today:
+        return date_format(local, "H:i")
+    return date_format(local, "j M, H:i" if local.year == today.year else "j M Y, H:i")
 
 
 def span_words(span: timedelta) -> str:

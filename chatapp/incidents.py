@@ -124,6 +124,8 @@ LEFT_OUT_WHY: Mapping[str, str] = {
     "not summarised yet.",
     "head_overflow": "the profile had its summariser pass over them unread.",
 }
+LEFT_OUT_ONCE = frozenset({"halve_history"})
+"""What was done for one request alone: the next one is whole again."""
 LEFT_OUT_ON_PURPOSE = frozenset({"head_overflow"})
 """What somebody chose, and no later request gets back: at such an answer nobody has to look."""
 TONES: Mapping[str, str] = {Kind.RETRY: "busy", Kind.CHANGE: "busy", Kind.WARNING: "busy"}

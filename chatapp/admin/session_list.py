@@ -158,7 +158,7 @@ class SessionListPage(WideList):
         lambda session: formatting.shortened(str(session), 100),
         instead=nameless,
     )
-    last_active = column("Last active", "updated_at", formatting.when, ordering="updated_at")
+    last_active = column("Last active", "updated_at", html.moment, ordering="updated_at")
 
     @admin.display(description="Owner")
     def owner_name(self, session: Session) -> SafeString:

@@ -165,7 +165,7 @@ def parse(content: bytes | str, *, name: str = "", limits: FileLimits = NO_LIMIT
         )
         damage = document.problems if candidate.is_json else ()
         found = _in_order(problems, damage, parsed.problems)
-        conversations, left_out = _readable_ones(parsed.conversations, is_whole=not found)
+        conversations, left_out = _readable_ones(parsed.conversations)
         if conversations:
             left_out += found
             return replace(
@@ -188,13 +188,13 @@ def _in_order(*lists: Sequence[Problem]) -> ProblemList:
 
 
 def _readable_ones(
-    conversations: Sequence[Conversation], *, is_whole: bool
+    conversations: Sequence[Conversation],
 ) -> tuple[list[Conversation], ProblemList]:
-    """Return the conversations that hold something, and a problem for those that do not.
+    """Return the conversations that hold messages, and a problem for those that do not.
 
-    A system prompt alone is something in a file of which everything was read.
+    A system prompt alone is no conversation: a session of it would hold nothing that was said.
     """
-    kept = [one for one in conversations if one.messages or (is_whole and one.system_prompt)]
+    kept = [one for one in conversations if one.messages]
     count = len(conversations) - len(kept)
     if not count:
         return kept, ProblemList()

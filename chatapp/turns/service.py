@@ -23,6 +23,7 @@ from chatapp.answer_requests import RequestRecord, keeping_request, remember_tex
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
+from chatapp.incidents import LEFT_OUT_ONCE
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
@@ -303,12 +304,21 @@ def _answer(started: StartedTurn) -> TurnResult:
     if started.continues is not None:
         metadata[CONTINUES] = str(started.continues.pk)
     draft = _draft_of(answered.reply, metadata=metadata, vendor=answered.vendor)
-    answer = _store(started, draft, attempts.last_sent, answered.context.account.used)
+    answer = _store(started, draft, attempts.last_sent, _size_for_lists(answered.context))
     outcome = TurnOutcome(answer=answer, context=answered.context, sent=attempts.sent_at)
     notify(context_backend.turn_finished, session, outcome)
     return TurnResult(
         stored=stored, answer=answer, context=answered.context, events=tuple(log.events)
     )
+
+
+def _size_for_lists(context: Context) -> int | None:
+    """Return the size of the answered request, if the next one is so, too; None where it is not.
+
+    What a recovery left out for this request alone is sent again.
+    """
+    gone = context.left_out
+    return None if gone and gone["why"] in LEFT_OUT_ONCE else context.account.used
 
 
 def _store(

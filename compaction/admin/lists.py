@@ -332,7 +332,7 @@ RUN_CELLS: Cells = {
     "Reason": lambda run: reason_label(run.reason),
     "Model calls": lambda run: run.model_calls,
     "Tokens": token_change,
-    "Created": lambda run: formatting.when(run.created_at),
+    "Created": lambda run: html.moment(run.created_at),
     "Error": text_cell(lambda run: run.error),
 }
 SUMMARY_CELLS: Cells = {

@@ -168,7 +168,7 @@ def _table(title: str, note: str, summary: SessionSummary, rows: list[SessionSum
         "Model": lambda row: person_of(row) if row.is_edited else row.model or "—",
         "Tokens": lambda row: formatting.number(row.summary_tokens),
         "Ratio": SUMMARY_CELLS["Ratio"],
-        "Created": lambda row: formatting.when(row.created_at),
+        "Created": lambda row: html.moment(row.created_at),
         "Compare": lambda row: _compare_link(summary, row),
     }
     return table_of(title, rows, cells, note=note)

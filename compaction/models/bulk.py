@@ -78,7 +78,7 @@ class BulkJob(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"Bulk re-summarise {short_id(self.id)} ({self.status})"
+        return f"Bulk re-summarise {short_id(self.id)} ({self.get_status_display().lower()})"
 
     @property
     def is_worked_at(self) -> bool:

@@ -313,13 +313,15 @@ def _is_still_due(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
 def _gives_way_to_hold(run: CompactionRun, snapshot: BranchSnapshot) -> bool:
     """Whether a person's hold on the branch counts for more than the run.
 
-    By hand counts what was asked for last. What a request waits for was looked at when it was asked
-    for, and a hold that came since counts, too.
+    By hand counts what was asked for last. What a request waits for was looked at just before the
+    run began, which may have waited in the queue since long before: a hold that came since counts.
     """
     if not snapshot.state.is_held:
         return False
-    if is_by_hand(run) or run.mode == "inline":
+    if is_by_hand(run):
         return held_since(snapshot.state, run.created_at)
+    if run.mode == "inline":
+        return held_since(snapshot.state, run.started_at or run.created_at)
     return decision_of(snapshot) is None
 
 

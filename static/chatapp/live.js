@@ -33,6 +33,7 @@ function replace(part, fresh) {
 
 function take(page) {
     let changed = false;
+    document.title = page.title;
     for (const part of document.querySelectorAll("[data-live-part]")) {
         const fresh = page.querySelector(`[data-live-part="${part.dataset.livePart}"]`);
         if (fresh && told(fresh) !== told(part) && !isUsed(part)) {

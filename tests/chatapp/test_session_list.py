@@ -11,6 +11,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from chatapp.admin.owners import owner_url
 from chatapp.admin.toolkit import html
@@ -58,6 +59,36 @@ def test_a_row_tells_what_the_conversation_is_about_whose_it_is_and_how_full_it_
     assert f'href="{owner_url(owner.pk)}">harbour-master</a>' in page
     assert re.search(r'window-fits" title="[\d,]+ of [\d,]+ tokens">.* 25 %</span>', page)
     assert '<span class="badge ">Whole</span>' in page
+
+
+def test_a_time_is_short_and_the_whole_is_there_to_hover(admin_client):
+    """Times of a hundred rows are read down a column: none takes two lines."""
+    session, now = SessionFactory(title="The harbour"), timezone.now()
+    for at, shown in (
+        (now.replace(hour=14, minute=5), "14:05"),
+        (
+            timezone.now().replace(year=2021, month=11, day=28, hour=9, minute=3),
+            "28 Nov 2021, 09:03",
+        ),
+    ):
+        Session.objects.filter(pk=session.pk).update(updated_at=at)
+        page = admin_client.get(LIST).text
+        found = re.search(r'<time class="moment" datetime="([^"]+)" title="([^"]+)">([^<]+)<', page)
+        assert found is not None
+        assert found[1].startswith(f"{at:%Y-%m-%dT%H:%M}")
+        assert str(at.year) in found[2]
+        assert found[3] == shown
+
+
+def test_a_list_is_called_by_what_it_lists(admin_client):
+    assert "<h1>Sessions</h1>" in admin_client.get(LIST).text
+
+
+def test_a_row_is_called_by_its_name_under_what_kind_of_row_it_is(admin_client):
+    session = SessionFactory(title="The harbour")
+    page = admin_client.get(html.change_url(Session, session.pk)).text
+    assert re.findall(r"<h1>(.*?)</h1>", page)[-1] == "Session"
+    assert '<h2 data-live-part="subtitle">The harbour</h2>' in page
 
 
 def test_the_bar_is_of_the_window_that_the_server_taught(admin_client):
@@ -211,7 +242,7 @@ def test_headings_breadcrumbs_and_titles_have_no_whole_id(admin_client, page):
     }[page]
     text = admin_client.get(html.change_url(type(row), row.pk)).text
     head = text.partition("</title>")[0]
-    crumbs = re.search(r'class="breadcrumbs">(.*?)</div>', text, re.S)[1]
+    crumbs = re.search(r'class="breadcrumbs"[^>]*>(.*?)</div>', text, re.S)[1]
     headings = " ".join(re.findall(r"<h[1-6][^>]*>(.*?)</h[1-6]>", text, re.S))
     for shown in (head, re.sub(r'href="[^"]*"', "", crumbs), headings):
         assert str(row.pk) not in shown

@@ -28,6 +28,7 @@ from tests.factories import SessionFactory, UserFactory, profile, talk
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/chatapp/session/"
+LIVE_PARTS = ("breadcrumbs", "subtitle", "tools", "notices", "panels", "fields", "tables")
 
 
 def new_url(**asked) -> str:
@@ -147,7 +148,7 @@ def test_pages_of_running_work_refresh_and_those_of_finished_work_do_not(admin_c
             f'<p class="live-status" role="status" aria-live="polite" data-live>{told}</p>' in page
         )
         assert 'src="/static/chatapp/live.js" type="module"' in page
-        for part in ("tools", "notices", "panels", "fields", "tables"):
+        for part in LIVE_PARTS:
             assert page.count(f'data-live-part="{part}"') == 1
     CompactionRun.objects.update(status="succeeded")
     ImportJob.objects.update(status="done")

@@ -14,7 +14,8 @@ from chatapp.models import Message
 from compaction.branches.leases import ensure_state
 from compaction.branches.snapshot import snapshot_of
 from compaction.models import CompactionRun, CompactionState, SessionSummary
-from compaction.profiles import save_profile
+from compaction.profiles import find_profile, save_profile
+from compaction.runs import lifecycle
 from compaction.runs.holding import (
     NextTurn,
     hold_facts,
@@ -132,6 +133,27 @@ def test_until_it_is_lifted_a_reserve_alone_breaks_nothing(
             AuditEntry.objects.filter(session=session, action="hold_broken").exists() == is_broken
         )
         SessionSummary.objects.all().delete()
+
+
+@pytest.mark.parametrize("restore_hold", ["until_lifted", "window"])
+def test_the_window_breaks_it_by_a_run_that_waited_since_before_the_restore(
+    outgrown, owner, restore_hold
+):
+    """A turn does what waits for the queue: asked for by the turn, not when it was queued."""
+    session = outgrown("balanced", restore_hold=restore_hold)
+    waiting = lifecycle.request_run(
+        lifecycle.RunRequest(
+            session=session, branch=session.branch, trigger="proactive", reason="message_limit",
+            profile=find_profile(), background=True,
+        )
+    )  # fmt: skip
+    take_back(session, owner)
+    assert "the next turn breaks the hold" in hold_facts(snapshot_of(session))["text"]
+    say(session, "And now?")
+    waiting.refresh_from_db()
+    assert (waiting.status, waiting.mode) == ("succeeded", "inline")
+    assert AuditEntry.objects.filter(session=session, action="hold_broken").exists()
+    assert CompactionRun.objects.filter(status="skipped").count() == 0
 
 
 # --- forks and replays ----------------------------------------------------------------------------

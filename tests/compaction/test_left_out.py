@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chatapp.answer_requests import AnswerRequest
+from chatapp.context.backend import context_backend
 from chatapp.models import Message, Session
 from chatapp.transcript import set_pinned
 from chatapp.turns.rebuilding import rebuild
@@ -64,6 +65,13 @@ def halved(api, session) -> dict:
 @pytest.fixture
 def answer(halved) -> Message:
     return Message.objects.get(pk=halved["answer"]["id"])
+
+
+def test_lists_go_on_showing_the_size_of_the_whole_next_request(session, halved):
+    """What was left out for one request is sent again: the list says that it does not fit."""
+    listed = Session.objects.get(pk=session.pk).request_tokens
+    assert halved["context"]["used"] < listed
+    assert listed == context_backend.preview(session).account.used
 
 
 def test_a_plain_turn_says_what_was_left_out_and_what_happened(halved, server):

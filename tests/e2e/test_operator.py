@@ -134,6 +134,21 @@ def test_an_operator_sees_compacts_looks_into_the_recursion_compares_and_takes_b
     assert download.value.suggested_filename.endswith(".json")
 
 
+def test_a_page_of_running_work_says_by_itself_that_it_has_ended_and_how(site, session):
+    run = CompactionRun.objects.get(session=session)
+    CompactionRun.objects.update(status="running")
+    watched = site()
+    log_in(watched)
+    page = watched.go(reverse("admin:compaction_compactionrun_change", args=[run.pk]))
+    assert page.locator("[role=status][aria-live=polite]").inner_text().startswith("Running:")
+    CompactionRun.objects.update(status="succeeded")
+    page.wait_for_selector("#content h2:has-text('(succeeded)')")
+    assert "(succeeded)" in page.title()
+    assert "(running)" not in page.inner_text("#container")
+    told = page.locator("[role=status][aria-live=polite]").inner_text()
+    assert told == "It has ended: the page is up to date."
+
+
 def test_a_wrong_value_in_a_profile_is_told_while_it_is_typed_and_not_saved(site, session):
     watched = site()
     page = log_in(watched)

@@ -3,30 +3,49 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from django.db.models import Model
-from django.urls import reverse
+from django.urls import get_script_prefix, get_urlconf, reverse
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
-from chatapp.formatting import number, shortened
+from chatapp.formatting import clock, number, shortened, when
 from chatapp.ids import short_id as end_of
 
 SHOWN_CHARS = 200_000
 PREVIEW_CHARS = 120
+KEY_PLACE = "~key~"
 
 
 def change_url(model: type[Model], pk: Any) -> str:
     """Return the address of a row's page."""
-    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[pk])
+    if isinstance(pk, UUID | int):
+        # A page leads to dozens of rows: their keys need no quoting, and one address tells all.
+        before, after = _around_key(model, get_script_prefix(), get_urlconf())
+        return f"{before}{pk}{after}"
+    return reverse(_name_of(model, "change"), args=[pk])
 
 
 def list_url(model: type[Model], **filters: Any) -> str:
     """Return the address of a model's list, filtered."""
-    url = reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+    url = reverse(_name_of(model, "changelist"))
     return f"{url}?{urlencode(filters)}" if filters else url
+
+
+@lru_cache(maxsize=256)
+def _around_key(model: type[Model], prefix: str, urlconf: str | None) -> tuple[str, str]:
+    """Return what stands before and behind a row's key in the address of its page."""
+    before, _, after = reverse(_name_of(model, "change"), args=[KEY_PLACE]).partition(KEY_PLACE)
+    return before, after
+
+
+def _name_of(model: type[Model], page: str) -> str:
+    return f"admin:{model._meta.app_label}_{model._meta.model_name}_{page}"
 
 
 def link(label: Any, url: str) -> SafeString:
@@ -44,6 +63,16 @@ def row_link(row: Model | None, label: Any = None) -> SafeString | str:
 def session_link(session: Model) -> SafeString | str:
     """Return a link to a session by its title, which may be long."""
     return row_link(session, shortened(str(session)))
+
+
+def moment(at: datetime | None) -> SafeString | str:
+    """Return a time as lists show it, on one line: short, and told whole on hover."""
+    if at is None:
+        return "—"
+    whole = when(at)
+    return format_html(
+        '<time class="moment" datetime="{}" title="{}">{}</time>', at.isoformat(), whole, clock(at)
+    )
 
 
 def short_id(pk: Any) -> SafeString | str:

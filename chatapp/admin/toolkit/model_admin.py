@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 
 from chatapp.admin.toolkit.columns import is_text, nameless_field
 from chatapp.admin.toolkit.history import told_to, write_entry
@@ -161,8 +162,9 @@ class ReadOnlyAdmin(PageForms):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Return the list, and say whether texts are left out."""
+        """Return the list under the name of its rows, and say whether texts are left out."""
         told = {
+            "title": capfirst(self.opts.verbose_name_plural),
             "texts_hidden": self.texts_hidden(request),
             "list_links": self.list_links(request),
         }
@@ -314,6 +316,7 @@ class ReadOnlyAdmin(PageForms):
             panels, tables = self.panels_for(request, obj), self.tables_for(request, obj)
             hidden = self.texts_hidden(request, panels, tables)
             context |= {
+                "title": capfirst(self.opts.verbose_name),
                 "subtitle": name_for(request, obj),
                 "detail_links": self.links_for(request, obj),
                 "live_words": self.live_words(request, obj),

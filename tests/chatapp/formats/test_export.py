@@ -123,11 +123,14 @@ def test_without_a_leaf_the_line_ends_on_the_last_message() -> None:
     assert contents(TREE) == ["a", "c"]
 
 
-def test_a_system_prompt_without_messages_is_written_and_read() -> None:
+def test_a_system_prompt_without_messages_is_written_and_makes_nothing_when_it_is_read() -> None:
     empty = replace(TREE, messages=(), system_prompt="Be brief.")
+    written = "".join(to_openai_chat_jsonl([empty, TREE]))
 
-    assert again(empty).system_prompt == "Be brief."
-    assert again(empty).messages == ()
+    assert "Be brief." in written
+    (read,) = parse(written).conversations
+    assert [message.wire["content"] for message in read.messages] == ["a", "c"]
+    assert "without a readable message" in parse(written).problems[0].text
 
 
 def test_a_lone_surrogate_is_escaped_and_other_text_is_readable() -> None:

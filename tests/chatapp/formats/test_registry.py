@@ -90,6 +90,10 @@ def test_a_refusal_says_what_was_seen_and_what_can_be_read() -> None:
         ({"messages": [{"role": "user", "text": "hello"}]}, "OpenAI chat"),
         (PI_HEADER, "pi"),
         ({"system": "Be brief.", "messages": [{"role": "user"}]}, "Anthropic"),
+        ([{"role": "system", "content": "Be brief."}], "OpenAI chat"),
+        ({"messages": [{"role": "system", "content": "Be brief."}]}, "OpenAI chat"),
+        ({"system": "Be brief.", "messages": [], "model": "claude"}, "Anthropic"),
+        ({"messages": [{"role": "system", "parts": [{"type": "text", "text": "a"}]}]}, "widgets"),
     ],
 )
 def test_a_file_in_which_nothing_is_readable_is_refused(content: object, looks_like: str) -> None:
