@@ -224,8 +224,8 @@ KINDS: tuple[LookKind, ...] = (
     LookKind(
         name="summariser_failing",
         label="The summariser of a model fails",
-        means="No turn fails for it, and requests grow. Its page leads to the run that says "
-        "what to do; a compaction of the model that succeeds ends this.",
+        means="No turn fails for it: requests grow to the window, then sentences are chosen. Its "
+        "page leads to the run that says what to do; a summary by the model ends this.",
         rows=_failing_models,
         said=_failing,
         page=ModelBreaker,

@@ -30,6 +30,7 @@ from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.base import plans_from_tail, shown_of_kept
 from compaction.engine.types import Decision, Facts, Gain, Item, Plan
+from compaction.models import CompactionRun
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
@@ -326,6 +327,19 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
         return digest_limit(profile, least)
     waiting = cut_of(snapshot).messages
     return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
+
+
+def needs_summary(snapshot: BranchSnapshot, run: CompactionRun) -> bool:
+    """Whether the conversation cannot go on before a run of its history has stored something.
+
+    Its next request was refused as too large, or would not leave the reserve free.
+    """
+    if run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY:
+        return True
+    if run.replaces_id is not None or run.trigger == CompactionRun.Trigger.BRANCH:
+        return False
+    usable = snapshot.facts.usable
+    return usable is not None and snapshot.request_tokens > usable
 
 
 def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from chatapp.llm.registry import ModelConfig, UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
-from compaction.branches.planning import kept_after
+from compaction.branches.planning import kept_after, needs_summary
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
 from compaction.engine.extractive.material import read_of
@@ -97,7 +98,8 @@ def summarise(
         run_columns=told,
     )
     try:
-        asking = RunSummarizer(summarizer, work, writer)
+        needed = partial(needs_summary, snapshot, run)
+        asking = RunSummarizer(summarizer, work, writer, is_needed=needed)
         outcome = _run_strategy(strategy, own, job, profile, asking, writer)
     finally:
         if isinstance(summarizer, ModelSequence):

@@ -17,7 +17,7 @@ from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.base import files_of, plan_by_cut
-from compaction.engine.strategies.calls import NOT_OF_THIS, NoTextError, SummarizerCalls
+from compaction.engine.strategies.calls import NoTextError, SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import (
     CHECKPOINT,
     CHECKPOINT_VERSION,
@@ -255,8 +255,8 @@ class BisectSummary:
             if answer is not None:
                 self._last = request
                 return leaf(answer, depth)
-            if step.code in NOT_OF_THIS:
-                # Half of it would be answered, too.
+            if step.outcome == "error":
+                # Half of it would be answered in the same way.
                 return self._forced(request, depth=depth, parent=step.key)
             parent = step.key
         if cut is None:
