@@ -23,7 +23,7 @@ from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.exchanges import size_of
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.holds import RULES_UNDER_HOLD
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.triggers import MODES, decide, waits_for_more
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts, Strategy
@@ -302,17 +302,27 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
 
     That is what runs in the background, what another run works on, and what cannot be done or
     would gain nothing. The hard limit does not wait for a back-off after failures to end, and where
-    messages would fall out, for none.
+    messages would fall out, for none. Nor does the window, where the model had answered nothing of
+    use: what it answers now is done without (`needs_summary`).
     """
     state = snapshot.state
     if decision is None or decision.mode != "inline" or state.is_consolidating:
         return None
     if decision.reason == Reason.PRECHECK and waits_for_more(snapshot.profile, snapshot.facts):
         return None
-    bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or snapshot.hides_messages)
-    if snapshot.backs_off and not bypasses:
+    if snapshot.backs_off and not _bypasses(snapshot, decision.reason):
         return None
     return decision if cut_of(snapshot).messages else None
+
+
+def _bypasses(snapshot: BranchSnapshot, reason: str) -> bool:
+    """Whether a rule does not wait for a back-off to end."""
+    if reason == Reason.HARD_LIMIT:
+        return bool(snapshot.state.failures or snapshot.hides_messages)
+    if reason != Reason.WINDOW:
+        return False
+    runs = CompactionRun.objects.filter(branch=snapshot.branch).order_by("-created_at")
+    return runs.values_list("error_code", flat=True).first() == RunCode.BAD_ANSWER
 
 
 def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:

@@ -10,6 +10,8 @@ import pytest
 
 from chatapp.models import Session
 from compaction.models import CompactionRun, ModelBreaker, RecoveryStep, SessionSummary
+from compaction.runs.scheduling import check_branch
+from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, sent, state
 from tests.factories import SessionFactory, profile, store, talk
 from tests.facts import code
@@ -146,3 +148,26 @@ def test_what_still_fits_fails_and_says_so(server, owner):
     run = compact(session)
     assert (run.status, run.error_code) == ("failed", "bad_answer")
     assert not SessionSummary.objects.exists()
+
+
+def test_a_window_that_is_full_does_not_wait_until_branches_may_try_again(server, owner, queued):
+    profile(**NEVER, window_trigger=True, prepare_ratio=0.7, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(20, words=20, marker=1))
+    server.script = nonsense({"text": ""})
+    ahead = execute_run(check_branch(session).pk)
+    assert (ahead.reason, ahead.status) == ("ahead", "failed")
+    assert state(session).backoff_until is not None
+    store(session, talk(10, words=20, marker=50))
+    assert say(session, "And now?").answer.content == "Noted."
+    assert estimate(server.of("chat")[-1].messages) < WINDOW
+
+
+def test_it_waits_where_the_model_could_not_be_asked(server, owner, queued):
+    profile(**NEVER, window_trigger=True, prepare_ratio=0.7, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(20, words=20, marker=1))
+    server.script = nonsense({"error": {"status": 401, "body": {"error": {"message": "no key"}}}})
+    execute_run(check_branch(session).pk)
+    asked = len(server.summarising())
+    store(session, talk(10, words=20, marker=50))
+    say(session, "And now?")
+    assert len(server.summarising()) == asked
