@@ -74,8 +74,17 @@ def _store_quality(summary: SessionSummary, outcome: Outcome, known: Mapping[Any
     _insert_lines(list(_line_rows(summary, outcome.lines, known)))
     if quality is not None:
         rejected = sum(step.outcome == REJECTED for step in outcome.steps)
-        row = SummaryQuality(summary=summary, rejected=rejected, **_quality_columns(quality))
+        columns = _quality_columns(quality) | {"ignored": _ignored_before(summary)}
+        row = SummaryQuality(summary=summary, rejected=rejected, **columns)
         _insert_quality([row])
+
+
+def _ignored_before(summary: SessionSummary) -> list[str]:
+    """Return the facts that somebody ignored in the version of which this one takes the place."""
+    if summary.supersedes_id is None:
+        return []
+    ignored = SummaryQuality.objects.filter(pk=summary.supersedes_id)
+    return ignored.values_list("ignored", flat=True).first() or []
 
 
 def _known_messages(

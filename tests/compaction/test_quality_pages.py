@@ -25,6 +25,7 @@ from compaction.models import (
     SummaryLine,
     SummaryQuality,
 )
+from compaction.runs.resummarize import resummarize
 from compaction.statistics.daily import refresh_figures
 from compaction.statistics.scores import scores_by_kind
 from tests.compaction.support import NEVER, compact
@@ -289,6 +290,14 @@ def test_ignored_facts_are_stored_and_listed_apart_until_they_are_shown_again(
     assert "Ignored (1)" in response.text
     do(admin_client, summary, "recall-facts", facts=["bx-2210"])
     assert SummaryQuality.objects.get().ignored == []
+
+
+def test_what_was_ignored_stays_ignored_in_the_next_version(admin_client, summary, first):
+    measured(summary, lost=[fact("BX-2210", first)], ignored=["bx-2210"])
+    run = resummarize(summary, background=False)
+    assert run.status == "succeeded", run.error
+    newer = SessionSummary.objects.get(supersedes=summary)
+    assert newer.quality.ignored == ["bx-2210"]
 
 
 def test_an_action_without_a_tick_asks_for_one(admin_client, summary, first):

@@ -230,6 +230,23 @@ def test_so_it_does_in_the_ledger_beside_a_models_prose():
     assert sum(line in text for line in said) >= 9
 
 
+@pytest.mark.parametrize(
+    "instructions",
+    ["Keep these facts:\n- “marlin”\n- “third drawer”", 'Keep "marlin" and "third drawer".'],
+)
+def test_the_ledger_has_what_a_person_asked_to_keep_whatever_the_prose_leaves_out(instructions):
+    texts = [f"Parcel P{n}4-{n}7 goes to Name{n} on 2027-03-{n + 10}." for n in range(12)]
+    texts[4:4] = ["The boat is called marlin, by the way.", "The key is in the third drawer."]
+    given = {
+        "candidates": weigh(units_in(*talk(*texts))), "room": 60, "rules_room": 0,
+        "count": QuarterCounter().count, "language": "en",
+    }  # fmt: skip
+    text = with_ledger("Parcels are sent.", **given, instructions=instructions)
+    assert "called marlin" in text
+    assert "third drawer" in text
+    assert "called marlin" not in with_ledger("Parcels are sent.", **given)
+
+
 @pytest.mark.parametrize("room", [45, 60])
 def test_a_short_ledger_names_what_everything_is_about(room):
     texts = ["We trace the incident QK-4471 today."]

@@ -358,6 +358,7 @@ class _Finishing:
             count=job.counter.count,
             language=self._language(),
             always=said,
+            instructions=job.instructions,
         )
 
     def _numbers(self) -> frozenset[str]:

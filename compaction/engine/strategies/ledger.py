@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.composition import ACTIONS_SHARE, fill_users_first
 from compaction.engine.extractive.headings import (
     SECTION_OF,
@@ -36,6 +37,9 @@ RULES_SHARE = 0.15
 LEDGER_CHANGES_SHARE = 0.5
 """Of the ledger: what was taken back must not stand as it was."""
 
+INSTRUCTIONS_READ = 8_000
+_QUOTED = lazy_pattern(r"[“„«\"](?P<text>[^“”„«»\"\n]{1,200})[”“»\"]")
+
 FEWEST_MENTIONS = 3
 """Of a code in different statements, for it to be what the conversation is about."""
 
@@ -55,12 +59,13 @@ def with_ledger(
     count: Callable[[str], int],
     language: str,
     always: Sequence[str] = (),
+    instructions: str = "",
 ) -> str:
     """Return the prose with the ledger behind it.
 
     `room` is what facts, changes and actions may take in tokens, `rules_room` what the rules may
-    take beside that. `always` are lines that stand among the facts in any case. The prose comes
-    back alone where nothing fits.
+    take beside that. `always` are lines that stand among the facts in any case. What `instructions`
+    quote or name comes before all other facts. The prose comes back alone where nothing fits.
     """
     room = max(0, room - _headings(count, language))
     rules = Selection(budget=max(0, rules_room) + room, cost=_cost(count, language))
@@ -69,6 +74,7 @@ def with_ledger(
     left = room - max(0, rules.spent - max(0, rules_room))
     facts = Selection(budget=max(0, left), cost=_cost(count, language))
     facts.cover(_terms_of_prose(prose))
+    _add_asked(facts, candidates, prose, instructions)
     _add_subject(facts, candidates)
     for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
         of_kind = [one for one in candidates if one.unit.kind is kind]
@@ -110,6 +116,24 @@ def ledger_line(unit: Unit, language: str = "") -> str:
     """Return a unit as the ledger has it: speaker, clause, and the number of its message."""
     line = render_unit(unit, language)
     return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
+
+
+def _add_asked(
+    facts: Selection, candidates: Sequence[Candidate], prose: str, instructions: str
+) -> None:
+    """Add a line for each thing that a person asked to keep, where nothing has it yet."""
+    read = instructions[:INSTRUCTIONS_READ]
+    asked = [found["text"] for found in _QUOTED.finditer(read)]
+    asked += [entity.text for entity in find_entities(read)]
+    said = prose.casefold()
+    for text in dict.fromkeys(one.casefold() for one in asked):
+        if text in said:
+            continue
+        having = [one for one in candidates if text in one.unit.text.casefold()]
+        for one in sorted(having, key=lambda one: (-facts.gain(one), one.order)):
+            if facts.has(one) or facts.add(one):
+                said += f"\n{one.unit.text.casefold()}"
+                break
 
 
 def _add_subject(facts: Selection, candidates: Sequence[Candidate]) -> None:
