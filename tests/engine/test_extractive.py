@@ -241,7 +241,8 @@ def test_the_ledger_has_what_a_person_asked_to_keep_whatever_the_prose_leaves_ou
         "candidates": weigh(units_in(*talk(*texts))), "room": 60, "rules_room": 0,
         "count": QuarterCounter().count, "language": "en",
     }  # fmt: skip
-    text = with_ledger("Parcels are sent.", **given, instructions=instructions)
+    prose = "Blackmarlin sends parcels."
+    text = with_ledger(prose, **given, instructions=instructions)
     assert "called marlin" in text
     assert "third drawer" in text
     assert "called marlin" not in with_ledger("Parcels are sent.", **given)

@@ -8,6 +8,7 @@ summarised twice and nothing wears away (docs/decisions/0027-a-ledger-beside-the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
@@ -127,13 +128,20 @@ def _add_asked(
     asked += [entity.text for entity in find_entities(read)]
     said = prose.casefold()
     for text in dict.fromkeys(one.casefold() for one in asked):
-        if text in said:
+        if _stands(text, said):
             continue
-        having = [one for one in candidates if text in one.unit.text.casefold()]
+        having = [one for one in candidates if _stands(text, one.unit.text.casefold())]
         for one in sorted(having, key=lambda one: (-facts.gain(one), one.order)):
             if facts.has(one) or facts.add(one):
                 said += f"\n{one.unit.text.casefold()}"
                 break
+
+
+def _stands(words: str, text: str) -> bool:
+    """Whether words stand in a text: not inside of others, where words have spaces between."""
+    if not words.isascii():
+        return words in text
+    return words in text and bool(re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text))
 
 
 def _add_subject(facts: Selection, candidates: Sequence[Candidate]) -> None:
