@@ -73,7 +73,7 @@ def test_a_conversation_that_outgrew_its_window_goes_on_with_chosen_sentences(se
     assert all(step.error for step in failed)
     assert not run.steps.filter(outcome="ok").exists()
     summary = SessionSummary.objects.get()
-    assert summary.model == "extractive"
+    assert (summary.model, summary.truncated) == ("extractive", False)
     assert code(1) in summary.summary_text
     assert all(text not in summary.summary_text for text in ("upstream", "Half a sen", "html"))
     assert estimate(server.of("chat")[-1].messages) < WINDOW
