@@ -38,6 +38,9 @@ RULES_SHARE = 0.15
 LEDGER_CHANGES_SHARE = 0.5
 """Of the ledger: what was taken back must not stand as it was."""
 
+DIVIDER = "---"
+"""Where there are no words for headings: else the lines would stand under the last one of the
+prose, what a tool's result orders under Open points."""
 INSTRUCTIONS_READ = 8_000
 _QUOTED = lazy_pattern(r"[“„«\"](?P<text>[^“”„«»\"\n]{1,200})[”“»\"]")
 
@@ -95,6 +98,8 @@ def with_ledger(
     if always:
         sections.setdefault(SummarySection.FACTS, []).extend(always)
     ledger = render_sections(sections, language)
+    if ledger and prose.strip() and not title(SummarySection.FACTS, language):
+        ledger = f"{DIVIDER}\n{ledger}"
     return "\n\n".join(part for part in (prose.strip(), ledger) if part)
 
 
@@ -184,7 +189,8 @@ def _cost(count: Callable[[str], int], language: str) -> Callable[[Unit], int]:
 
 def _headings(count: Callable[[str], int], language: str) -> int:
     sections = {_SECTIONS.get(kind, SummarySection.FACTS) for kind in SECTION_OF}
-    return sum(count(title(section, language) + "\n") for section in sections)
+    titles = sum(count(title(section, language) + "\n") for section in sections)
+    return max(titles, count(DIVIDER + "\n"))
 
 
 def _terms_of_prose(prose: str) -> Iterable[str]:
