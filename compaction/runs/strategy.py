@@ -233,8 +233,7 @@ def _job(
         named = with_thoughts(named)
     hidden: Mapping[Any, Redacted] = {}
     previous, digest = texts.previous, texts.digest
-    before = texts.before
-    known = kept_before(before)
+    known = kept_before(texts.before)
     snapshot.derived[KEPT_MESSAGES] = known.messages
     units: Sequence[Unit] = known.units
     if profile.redact_secrets:
@@ -257,6 +256,7 @@ def _job(
         sent_again=again,
         units=tuple(units),
         named_before=known.named_weight,
+        invented=known.invented,
         kept=tuple(kept),
         files=joined_files(_files_before(snapshot, texts.before, items)),
         parts_turn=parts_turn(snapshot, items[-1].position),

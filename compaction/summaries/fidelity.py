@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Length
 
 from chatapp.compiled import CompiledInsert
@@ -179,7 +180,8 @@ def _lost_row(fact: LostFact) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What summaries keep for the next pass: their clauses, and what all weighs that was named up
-    to the end of the last one; 0 where nobody counted it.
+    to the end of the last one; 0 where nobody counted it. `invented` is what they name and nobody
+    wrote.
 
     `messages` are those that the clauses come from, as the database gives their ids, with their
     sessions.
@@ -187,6 +189,7 @@ class Kept:
 
     units: tuple[Unit, ...] = ()
     named_weight: float = 0.0
+    invented: tuple[str, ...] = ()
     messages: Mapping[Any, UUID] = field(default_factory=dict)
 
 
@@ -197,7 +200,9 @@ def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
     """
     if not summaries:
         return Kept()
-    found = SummaryUnits.objects.in_bulk([row.pk for row in summaries])
+    invented = F("summary__quality__figures__unsupported")
+    units = SummaryUnits.objects.annotate(invented=invented)
+    found = units.in_bulk([row.pk for row in summaries])
     rows = [found[row.pk] for row in summaries if row.pk in found]
     stored = [unit for row in rows for unit in row.units if len(unit) == _COLUMNS]
     places = _places_of({unit[_MESSAGE] for unit in stored} - {None})
@@ -205,6 +210,7 @@ def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
     return Kept(
         units=tuple(_unit(unit, places) for unit in stored),
         named_weight=float(last.named_weight or 0.0) if last is not None else 0.0,
+        invented=tuple(text for row in rows for text in row.invented or ()),
         messages={place.read: place.session for place in places.values()},
     )
 

@@ -426,3 +426,27 @@ def test_a_measure_that_fails_fails_no_run(session, model_server, monkeypatch, p
     monkeypatch.setattr(f"compaction.engine.strategies.finishing.{part}", broken)
     answers(model_server, PROSE)
     assert RULE in summarised(session).summary_text
+
+
+def test_what_nobody_wrote_stays_so_in_the_summaries_that_carry_it_on(session, model_server):
+    """It counted as written from the second summary on, because the first one said it."""
+    profile(**NEVER, keep_last_n=0, ledger=True, quality_gate=False, target_summary_tokens=300)
+    invented = f"{PROSE}\n- It costs 7.25 million and is filed under ZK-88213-Q."
+    answers(model_server, invented)
+    first = summarised(session)
+    assert sorted(first.quality.figures["unsupported"]) == ["7.25 million", "ZK-88213-Q"]
+    for text in ("Then the lift is checked, too.", "And the boxes are counted twice."):
+        store(session, wires([("user", text), ("assistant", "Noted, that is done next week.")]))
+        later = summarised(session)
+        assert "ZK-88213-Q" in later.summary_text
+        assert sorted(later.quality.figures["unsupported"]) == ["7.25 million", "ZK-88213-Q"]
+    store(session, wires([("user", "It is filed under ZK-88213-Q."), ("assistant", "Indeed.")]))
+    assert summarised(session).quality.figures["unsupported"] == ["7.25 million"]
+
+
+def test_an_invention_that_is_left_out_is_no_lost_fact(session, model_server):
+    profile(**NEVER, keep_last_n=0, ledger=True, quality_gate=False, target_summary_tokens=300)
+    answers(model_server, f"{PROSE}\n- It costs 7.25 million.", PROSE)
+    summarised(session)
+    store(session, wires([("user", "Then the lift is checked."), ("assistant", "Noted.")]))
+    assert "7.25 million" not in summarised(session).quality.figures["carried_lost"]

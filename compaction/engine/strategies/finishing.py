@@ -8,6 +8,7 @@ step with its reason (docs/decisions/0028-a-gate-that-never-blocks.md).
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -184,7 +185,7 @@ def _yardstick(text: str, material: Material, job: SummaryJob) -> str:
 def _covered(job: SummaryJob, material: Material) -> Covered:
     return Covered(
         job.items,
-        previous=job.previous,
+        previous=_as_written(job),
         previous_units=job.units,
         # What the summariser could read is supported, though it is not to be summarised.
         instructions="\n".join(
@@ -196,6 +197,14 @@ def _covered(job: SummaryJob, material: Material) -> Covered:
         ),
         entities=material.entities,
     )
+
+
+def _as_written(job: SummaryJob) -> str:
+    """Return the summary before without what nobody wrote: to be in a summary makes nothing so."""
+    if not job.invented:
+        return job.previous
+    words = "|".join(map(re.escape, sorted(job.invented, key=len, reverse=True)))
+    return re.sub(rf"(?<!\w)(?:{words})(?!\w)", " ", job.previous)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
