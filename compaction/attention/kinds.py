@@ -20,8 +20,15 @@ from chatapp.database import database_now
 from chatapp.formatting import clock, short_id, span_words
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import AnswerRequest, Incident, Session
+from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
-from compaction.models import CompactionRun, CompactionState, ModelBreaker
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    ModelBreaker,
+    SessionSummary,
+    SummaryQuality,
+)
 from compaction.vocabulary import failing_words
 
 LOOK_DAYS = 30
@@ -154,6 +161,19 @@ def _shortened() -> QuerySet[CompactionRun]:
     return CompactionRun.objects.filter(
         status=Status.SUCCEEDED, truncated=True, finished_at__isnull=False
     )
+
+
+def _low_scores() -> QuerySet[SummaryQuality]:
+    """Return the newest low score of each branch among the summaries that nobody has judged."""
+    unjudged = SummaryQuality.objects.filter(
+        verdict="",
+        score__lt=compaction_settings.low_score,
+        summary__status=SessionSummary.Status.ACTIVE,
+    )
+    later = unjudged.filter(
+        summary__branch=OuterRef("summary__branch"), created_at__gt=OuterRef("created_at")
+    )
+    return unjudged.filter(~Exists(later), created_at__gte=_since())
 
 
 def _over_the_window() -> QuerySet[Incident]:
@@ -296,6 +316,25 @@ KINDS: tuple[LookKind, ...] = (
         subject="branch_id",
         session="session_id",
         row="pk",
+        acts=("summarise_again",),
+        tone="busy",
+    ),
+    LookKind(
+        name="low_score",
+        label="A summary knows little",
+        means="It is sent, and names little of what it covers; its page lists what was lost. Make "
+        "it again, pin what must stay, or give it a verdict, which takes it off this list.",
+        rows=_low_scores,
+        said=lambda item: (
+            f"The summary of session {short_id(item.session)} scored {item.details['score']:.0f} "
+            "of 100"
+        ),
+        page=SessionSummary,
+        at="created_at",
+        subject="summary__branch_id",
+        session="summary__session_id",
+        row="summary_id",
+        reads=("score",),
         acts=("summarise_again",),
         tone="busy",
     ),
