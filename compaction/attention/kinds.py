@@ -86,6 +86,8 @@ class LookKind:
     acts: tuple[str, ...] = ()
     """What helps; compaction/admin/needs_look.py knows how each is done."""
     tone: str = "bad"
+    is_figure: bool = False
+    """Whether the front page counts it among its figures instead: its rows are of a large table."""
     events: Callable[[], QuerySet[Any]] | None = None
     """What happened, whether or not it still needs a look: where that piles up, a floor tells up to
     when all of it is done (marks.py), so that no list goes through a month of it."""
@@ -337,6 +339,7 @@ KINDS: tuple[LookKind, ...] = (
         reads=("score",),
         acts=("summarise_again",),
         tone="busy",
+        is_figure=True,
     ),
     LookKind(
         name="stale_lease",

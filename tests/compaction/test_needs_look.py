@@ -29,6 +29,7 @@ from compaction.models import (
     SessionSummary,
     SummaryQuality,
 )
+from compaction.statistics.daily import refresh_figures
 from compaction.summaries.activating import activate_version
 from compaction.summaries.restore import restore_summary
 from tests.compaction.recoveries import run_of
@@ -174,6 +175,15 @@ def test_a_low_score_is_listed_until_somebody_has_judged_it(session):
     assert item.row == str(low.pk)
     SummaryQuality.objects.filter(pk=low.pk).update(verdict="good")
     assert listed() == []
+
+
+def test_the_list_has_a_low_score_and_the_front_page_its_figures(admin_client, session):
+    scored(session, 12)
+    assert "scored 12 of 100" in admin_client.get(PAGE).text
+    refresh_figures()
+    front = admin_client.get("/admin/").text
+    assert "scored 12 of 100" not in front
+    assert "1 summary scored low" in front
 
 
 def test_a_low_score_that_is_not_sent_any_more_is_not_listed(session):
