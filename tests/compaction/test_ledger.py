@@ -450,3 +450,38 @@ def test_an_invention_that_is_left_out_is_no_lost_fact(session, model_server):
     summarised(session)
     store(session, wires([("user", "Then the lift is checked."), ("assistant", "Noted.")]))
     assert "7.25 million" not in summarised(session).quality.figures["carried_lost"]
+
+
+def test_a_prose_that_only_lacks_facts_gets_a_ledger_that_has_them(owner, model_server, queued):
+    """It gave way to chosen sentences, because the ledger that is ours had chosen other facts."""
+    profile(**NEVER, keep_last_n=0, ledger=True, quality_gate=True, target_summary_tokens=500)
+    spoken = "Then we all went on to speak of the weather and of the harvest for a while. " * 6
+    things = [
+        "pump",
+        "valve",
+        "crane",
+        "winch",
+        "lamp",
+        "ladder",
+        "anchor",
+        "rudder",
+        "boiler",
+        "hatch",
+        "siren",
+        "davit",
+    ]
+    talk_of_parts = []
+    for n, thing in enumerate(things):
+        names = " and ".join(f"Person{chr(65 + n)}{chr(97 + k)}" for k in range(7))
+        told = (
+            f"{names} met in Town{chr(65 + n)}, as they do. {spoken}Our {thing} bears q{n}k7-w{n}x."
+        )
+        talk_of_parts += [("user", told), ("assistant", "I see, and then they went home again.")]
+    session = SessionFactory(owner=owner, wires=wires(talk_of_parts))
+    answers(model_server, "## Goal\nThe user tells who met whom, and where they met [1].")
+    summary = summarised(session)
+    refused = summary.run.steps.filter(outcome="rejected").values_list("code", flat=True)
+    assert "identifiers_lost" in refused
+    assert summary.model != "extractive"
+    assert summary.summary_text.startswith("## Goal\nThe user tells")
+    assert sum(f"q{n}k7-w{n}x" in summary.summary_text for n in range(12)) >= 4

@@ -8,7 +8,7 @@ import pytest
 
 from compaction.engine.extractive.selection import weigh
 from compaction.engine.extractive.summarizer import OVERHEAD_TOKENS, ExtractiveSummarizer
-from compaction.engine.strategies.ledger import with_ledger
+from compaction.engine.strategies.ledger import asked_for, with_ledger
 from compaction.engine.types import Item, SummarizerOverflow, SummaryAnswer, SummaryRequest
 from tests.engine.extractive_support import (
     CHATTER,
@@ -242,7 +242,7 @@ def test_the_ledger_has_what_a_person_asked_to_keep_whatever_the_prose_leaves_ou
         "count": QuarterCounter().count, "language": "en",
     }  # fmt: skip
     prose = "Blackmarlin sends parcels."
-    text = with_ledger(prose, **given, instructions=instructions)
+    text = with_ledger(prose, **given, asked=asked_for(instructions))
     assert "called marlin" in text
     assert "third drawer" in text
     assert "called marlin" not in with_ledger("Parcels are sent.", **given)

@@ -63,13 +63,13 @@ def with_ledger(
     count: Callable[[str], int],
     language: str,
     always: Sequence[str] = (),
-    instructions: str = "",
+    asked: Sequence[str] = (),
 ) -> str:
     """Return the prose with the ledger behind it.
 
     `room` is what facts, changes and actions may take in tokens, `rules_room` what the rules may
-    take beside that. `always` are lines that stand among the facts in any case. What `instructions`
-    quote or name comes before all other facts. The prose comes back alone where nothing fits.
+    take beside that. `always` are lines that stand among the facts in any case. What is `asked`
+    for comes before all other facts. The prose comes back alone where nothing fits.
     """
     room = max(0, room - _headings(count, language))
     rules = Selection(budget=max(0, rules_room) + room, cost=_cost(count, language))
@@ -78,7 +78,7 @@ def with_ledger(
     left = room - max(0, rules.spent - max(0, rules_room))
     facts = Selection(budget=max(0, left), cost=_cost(count, language))
     facts.cover(_terms_of_prose(prose))
-    _add_asked(facts, candidates, prose, instructions)
+    _add_asked(facts, candidates, prose, asked)
     _add_subject(facts, candidates)
     for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
         of_kind = [one for one in candidates if one.unit.kind is kind]
@@ -124,13 +124,17 @@ def ledger_line(unit: Unit, language: str = "") -> str:
     return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
 
 
-def _add_asked(
-    facts: Selection, candidates: Sequence[Candidate], prose: str, instructions: str
-) -> None:
-    """Add a line for each thing that a person asked to keep, where nothing has it yet."""
+def asked_for(instructions: str) -> list[str]:
+    """Return what a person's instructions quote or name: it is to be kept."""
     read = instructions[:INSTRUCTIONS_READ]
-    asked = [found["text"] for found in _QUOTED.finditer(read)]
-    asked += [entity.text for entity in find_entities(read)]
+    quoted = [found["text"] for found in _QUOTED.finditer(read)]
+    return [*quoted, *(entity.text for entity in find_entities(read))]
+
+
+def _add_asked(
+    facts: Selection, candidates: Sequence[Candidate], prose: str, asked: Sequence[str]
+) -> None:
+    """Add a line for each thing that is to be kept, where nothing has it yet."""
     said = prose.casefold()
     for text in dict.fromkeys(one.casefold() for one in asked):
         if _stands(text, said):
