@@ -154,7 +154,7 @@ def _titles(request: HttpRequest, items: Sequence[LookItem]) -> dict[str, str]:
 
 def front_context(request: HttpRequest) -> dict[str, Any]:
     """Return the beginning of the list for the front page; nothing where no kind may be seen."""
-    kinds = kinds_for(request)
+    kinds = [kind for kind in kinds_for(request) if not kind.is_figure]
     if not kinds:
         return {}
     return look_context(request, needs_look(kinds, most=FRONT_ITEMS), to="front")

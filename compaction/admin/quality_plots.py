@@ -197,7 +197,7 @@ def score_table(rows: Sequence[ScoreRow]) -> Table | None:
         return None
     return Table(
         title="How much summaries still know, by profile and model",
-        columns=("Profile", "Model", "Summaries", "p10", "Median", "Hindsight"),
+        columns=("Profile", "Model", "Summaries", "p10", "Median", "Hindsight", "Verdicts"),
         rows=[
             (
                 row.profile or "—",
@@ -206,6 +206,7 @@ def score_table(rows: Sequence[ScoreRow]) -> Table | None:
                 f"{row.p10:.0f}",
                 f"{row.median:.0f}",
                 formatting.percent(row.hindsight),
+                row.verdicts,
             )
             for row in rows
         ],

@@ -357,8 +357,8 @@ def _verdict_words(row: SummaryQuality, *, texts: bool) -> SafeString | str:
         return ""
     badge = html.badge(row.verdict.capitalize(), row.verdict)
     by = row.verdict_by.get_username() if row.verdict_by else "somebody who is gone"
-    note = row.verdict_note if texts else ""
-    return format_html("{} by {}, {}. {}", badge, by, when(row.verdict_at), note)
+    note = f": {row.verdict_note}" if texts and row.verdict_note else ""
+    return format_html("{} by {}, {}{}", badge, by, when(row.verdict_at), note)
 
 
 def may_pin(request: HttpRequest) -> bool:

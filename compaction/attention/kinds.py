@@ -20,8 +20,15 @@ from chatapp.database import database_now
 from chatapp.formatting import clock, short_id, span_words
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import AnswerRequest, Incident, Session
+from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
-from compaction.models import CompactionRun, CompactionState, ModelBreaker
+from compaction.models import (
+    CompactionRun,
+    CompactionState,
+    ModelBreaker,
+    SessionSummary,
+    SummaryQuality,
+)
 from compaction.vocabulary import failing_words
 
 LOOK_DAYS = 30
@@ -79,6 +86,8 @@ class LookKind:
     acts: tuple[str, ...] = ()
     """What helps; compaction/admin/needs_look.py knows how each is done."""
     tone: str = "bad"
+    is_figure: bool = False
+    """Whether the front page counts it among its figures instead: its rows are of a large table."""
     events: Callable[[], QuerySet[Any]] | None = None
     """What happened, whether or not it still needs a look: where that piles up, a floor tells up to
     when all of it is done (marks.py), so that no list goes through a month of it."""
@@ -156,6 +165,19 @@ def _shortened() -> QuerySet[CompactionRun]:
     )
 
 
+def _low_scores() -> QuerySet[SummaryQuality]:
+    """Return the newest low score of each branch among the summaries that nobody has judged."""
+    unjudged = SummaryQuality.objects.filter(
+        verdict="",
+        score__lt=compaction_settings.low_score,
+        summary__status=SessionSummary.Status.ACTIVE,
+    )
+    later = unjudged.filter(
+        summary__branch=OuterRef("summary__branch"), created_at__gt=OuterRef("created_at")
+    )
+    return unjudged.filter(~Exists(later), created_at__gte=_since())
+
+
 def _over_the_window() -> QuerySet[Incident]:
     """Return the newest turn of each branch that ended too large, unless it was compacted since.
 
@@ -224,8 +246,8 @@ KINDS: tuple[LookKind, ...] = (
     LookKind(
         name="summariser_failing",
         label="The summariser of a model fails",
-        means="No turn fails for it, and requests grow. Its page leads to the run that says "
-        "what to do; a compaction of the model that succeeds ends this.",
+        means="No turn fails for it: requests grow to the window, then sentences are chosen. Its "
+        "page leads to the run that says what to do; a summary by the model ends this.",
         rows=_failing_models,
         said=_failing,
         page=ModelBreaker,
@@ -298,6 +320,26 @@ KINDS: tuple[LookKind, ...] = (
         row="pk",
         acts=("summarise_again",),
         tone="busy",
+    ),
+    LookKind(
+        name="low_score",
+        label="A summary knows little",
+        means="It is sent, and names little of what it covers; its page lists what was lost. Make "
+        "it again, pin what must stay, or give it a verdict, which takes it off this list.",
+        rows=_low_scores,
+        said=lambda item: (
+            f"The summary of session {short_id(item.session)} scored {item.details['score']:.0f} "
+            "of 100"
+        ),
+        page=SessionSummary,
+        at="created_at",
+        subject="summary__branch_id",
+        session="summary__session_id",
+        row="summary_id",
+        reads=("score",),
+        acts=("summarise_again",),
+        tone="busy",
+        is_figure=True,
     ),
     LookKind(
         name="stale_lease",

@@ -23,13 +23,14 @@ from compaction.engine.policy.cuts import cut_last_n, legal_plan
 from compaction.engine.policy.exchanges import size_of
 from compaction.engine.policy.groups import MoreItemsNeeded
 from compaction.engine.policy.holds import RULES_UNDER_HOLD
-from compaction.engine.policy.reasons import Reason
+from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.triggers import MODES, decide, waits_for_more
 from compaction.engine.policy.window import batch_size, digest_limit, first_batch
 from compaction.engine.protocols import PlanFacts, Strategy
 from compaction.engine.registry import STRATEGIES
 from compaction.engine.strategies.base import plans_from_tail, shown_of_kept
 from compaction.engine.types import Decision, Facts, Gain, Item, Plan
+from compaction.models import CompactionRun
 
 # How many more messages than a batch takes are read at first: it ends between groups.
 BATCH_MARGIN = 64
@@ -301,17 +302,27 @@ def unless_prevented(snapshot: BranchSnapshot, decision: Decision | None) -> Dec
 
     That is what runs in the background, what another run works on, and what cannot be done or
     would gain nothing. The hard limit does not wait for a back-off after failures to end, and where
-    messages would fall out, for none.
+    messages would fall out, for none. Nor does the window, where the model had answered nothing of
+    use: what it answers now is done without (`needs_summary`).
     """
     state = snapshot.state
     if decision is None or decision.mode != "inline" or state.is_consolidating:
         return None
     if decision.reason == Reason.PRECHECK and waits_for_more(snapshot.profile, snapshot.facts):
         return None
-    bypasses = decision.reason == Reason.HARD_LIMIT and (state.failures or snapshot.hides_messages)
-    if snapshot.backs_off and not bypasses:
+    if snapshot.backs_off and not _bypasses(snapshot, decision.reason):
         return None
     return decision if cut_of(snapshot).messages else None
+
+
+def _bypasses(snapshot: BranchSnapshot, reason: str) -> bool:
+    """Whether a rule does not wait for a back-off to end."""
+    if reason == Reason.HARD_LIMIT:
+        return bool(snapshot.state.failures or snapshot.hides_messages)
+    if reason != Reason.WINDOW:
+        return False
+    runs = CompactionRun.objects.filter(branch=snapshot.branch).order_by("-created_at")
+    return runs.values_list("error_code", flat=True).first() == RunCode.BAD_ANSWER
 
 
 def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:
@@ -326,6 +337,19 @@ def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> 
         return digest_limit(profile, least)
     waiting = cut_of(snapshot).messages
     return batch_size(profile, waiting=waiting, failures=snapshot.state.failures)
+
+
+def needs_summary(snapshot: BranchSnapshot, run: CompactionRun) -> bool:
+    """Whether the conversation cannot go on before a run of its history has stored something.
+
+    Its next request was refused as too large, or would not leave the reserve free.
+    """
+    if run.trigger == CompactionRun.Trigger.OVERFLOW_RETRY:
+        return True
+    if run.replaces_id is not None or run.trigger == CompactionRun.Trigger.BRANCH:
+        return False
+    usable = snapshot.facts.usable
+    return usable is not None and snapshot.request_tokens > usable
 
 
 def kept_after(snapshot: BranchSnapshot, position: int) -> list[Item]:

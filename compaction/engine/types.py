@@ -283,12 +283,11 @@ NO_FILES = Files()
 class SummaryJob:
     """What a strategy is given to summarise.
 
-    `previous` is the text that the new summary continues; `digest` is the part of it that is a
-    fallback digest, empty where there is none. `sent_again` are positions of messages that are sent
-    verbatim all the same (pinned ones). `instructions` are a person's wishes. `units` are the
-    clauses that earlier passes kept, `named_before` is what all that they named weighs. `kept` are
-    the newest messages that stay verbatim, as far as a summariser may read them. `files` are those
-    that earlier summaries name. `parts_turn`: the message behind the items goes on with a turn.
+    `previous` is the text that the new summary continues, `invented` what it names that nobody
+    wrote; `digest` is the part of it that is a fallback digest. `sent_again` are positions of
+    pinned messages, which are sent verbatim. `instructions` are a person's. `units` are the clauses
+    that earlier passes kept, `named_before` what all that they named weighs. `kept` are the newest
+    messages, `files` are those of earlier summaries. `parts_turn`: a turn goes on behind the items.
     """
 
     items: tuple[Item, ...]
@@ -299,6 +298,7 @@ class SummaryJob:
     sent_again: frozenset[int] = frozenset()
     units: tuple[Unit, ...] = ()
     named_before: float = 0.0
+    invented: tuple[str, ...] = ()
     kept: tuple[Item, ...] = ()
     files: Files = NO_FILES
     parts_turn: bool = False

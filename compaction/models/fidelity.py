@@ -143,6 +143,10 @@ class SummaryQuality(models.Model):
         indexes = [
             # /metrics counts the scores, the list of low ones finds its own.
             models.Index(fields=["score"], name="quality_score"),
+            # What needs a look: the newest that nobody has judged.
+            models.Index(
+                fields=["-created_at", "score"], condition=models.Q(verdict=""), name="quality_new"
+            ),
         ]
 
     def __str__(self) -> str:

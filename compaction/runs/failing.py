@@ -34,6 +34,7 @@ _OF_A_MODEL = frozenset(
     }
 )
 CODE_CHARS = 80
+_ANOTHER_WAY = "The summary was made without it."
 Status = CompactionRun.Status
 
 
@@ -53,7 +54,7 @@ def note_models(run: CompactionRun, tried: ModelsTried) -> None:
             run.session,
             Kind.WARNING,
             INCIDENT,
-            f"Compactions of model {names} fail. {run.error}".strip(),
+            f"Compactions of model {names} fail. {run.error or _ANOTHER_WAY}",
             run=str(run.pk),
             error=next(iter(failures.values())),
         )

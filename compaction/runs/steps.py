@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -142,13 +142,17 @@ class RunSummarizer:
     """A summariser that asks before every call whether the run may go on.
 
     Not after one: a finished summary is not thrown away because time is up now. `writer` stores a
-    call that the strategy does not report.
+    call that the strategy does not report. `is_needed` says whether no request can go out before a
+    summary was stored; it is asked when the models' answers were of no use.
     """
 
-    def __init__(self, inner: Summarizer, work: Work, writer: StepWriter) -> None:
+    def __init__(
+        self, inner: Summarizer, work: Work, writer: StepWriter, *, is_needed: Callable[[], bool]
+    ) -> None:
         self._inner = inner
         self._work = work
         self._writer = writer
+        self._is_needed = is_needed
         # A call that goes on already, as long as nobody took its answer.
         self._begun: SummaryRequest | None = None
 
@@ -185,6 +189,14 @@ class RunSummarizer:
                 self._begun = request
             else:
                 self._work.take_back()
+
+    def goes_on_without_model(self) -> bool:
+        """Whether clauses are chosen where no model answers anything of use; its fault is noted."""
+        if not self._is_needed():
+            return False
+        if isinstance(self._inner, ModelSequence):
+            self._inner.note_of_no_use()
+        return True
 
     def _go_on(self) -> None:
         inner = self._inner

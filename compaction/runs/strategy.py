@@ -9,12 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from chatapp.llm.registry import ModelConfig, UnknownModelError
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
-from compaction.branches.planning import kept_after
+from compaction.branches.planning import kept_after, needs_summary
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
 from compaction.engine.extractive.material import read_of
@@ -97,7 +98,8 @@ def summarise(
         run_columns=told,
     )
     try:
-        asking = RunSummarizer(summarizer, work, writer)
+        needed = partial(needs_summary, snapshot, run)
+        asking = RunSummarizer(summarizer, work, writer, is_needed=needed)
         outcome = _run_strategy(strategy, own, job, profile, asking, writer)
     finally:
         if isinstance(summarizer, ModelSequence):
@@ -231,8 +233,7 @@ def _job(
         named = with_thoughts(named)
     hidden: Mapping[Any, Redacted] = {}
     previous, digest = texts.previous, texts.digest
-    before = texts.before
-    known = kept_before(before)
+    known = kept_before(texts.before)
     snapshot.derived[KEPT_MESSAGES] = known.messages
     units: Sequence[Unit] = known.units
     if profile.redact_secrets:
@@ -255,6 +256,7 @@ def _job(
         sent_again=again,
         units=tuple(units),
         named_before=known.named_weight,
+        invented=known.invented,
         kept=tuple(kept),
         files=joined_files(_files_before(snapshot, texts.before, items)),
         parts_turn=parts_turn(snapshot, items[-1].position),

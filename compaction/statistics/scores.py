@@ -12,9 +12,10 @@ from django.db.models import Avg, Count, F, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
 
 from compaction.conf import compaction_settings
-from compaction.models import SessionSummary
+from compaction.models import SessionSummary, SummaryQuality
 
 Status = SessionSummary.Status
+Verdict = SummaryQuality.Verdict
 _KIND = ("profile__name", "model")
 # The front page has room for the kinds that were used most.
 MOST_KINDS = 20
@@ -26,7 +27,8 @@ class ScoreRow:
 
     `p10` is the smallest score that one of ten summaries does not exceed (nearest rank); the median
     of an even number is the middle between two. `hindsight` is the mean share of the facts named
-    later that the summaries knew, 0 to 1; None where that was never measured.
+    later that the summaries knew, 0 to 1; None where that was never measured. `good` and `bad` are
+    the verdicts that people gave.
     """
 
     profile: str
@@ -35,6 +37,14 @@ class ScoreRow:
     p10: float
     median: float
     hindsight: float | None = None
+    good: int = 0
+    bad: int = 0
+
+    @property
+    def verdicts(self) -> str:
+        """The verdicts in words; a dash where nobody gave one."""
+        counts = ((self.good, "good"), (self.bad, "bad"))
+        return ", ".join(f"{count:,} {word}" for count, word in counts if count) or "—"
 
 
 def scores_by_kind(summaries: QuerySet[SessionSummary]) -> list[ScoreRow]:
@@ -52,13 +62,15 @@ def scores_by_kind(summaries: QuerySet[SessionSummary]) -> list[ScoreRow]:
             rank=Window(RowNumber(), partition_by=kinds, order_by="quality__score"),
             size=Window(Count("*"), partition_by=kinds),
             known=Window(Avg("quality__hindsight"), partition_by=kinds),
+            good=_verdicts(Verdict.GOOD, kinds),
+            bad=_verdicts(Verdict.BAD, kinds),
         )
         .annotate(twice=F("rank") * 2, tenfold=F("rank") * 10)
         .filter(
             Q(twice__gte=F("size"), twice__lte=F("size") + 2)
             | Q(tenfold__gte=F("size"), tenfold__lt=F("size") + 10)
         )
-        .values_list(*_KIND, "rank", "size", "known", "quality__score")
+        .values_list(*_KIND, "rank", "size", "known", "good", "bad", "quality__score")
     )
     chosen: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     for profile, model, *ranked in rows:
@@ -68,9 +80,9 @@ def scores_by_kind(summaries: QuerySet[SessionSummary]) -> list[ScoreRow]:
 
 
 def _row(profile: str, model: str, ranked: Sequence[tuple[Any, ...]]) -> ScoreRow:
-    _, size, known, _ = ranked[0]
-    middle = [score for rank, _, _, score in ranked if size <= 2 * rank <= size + 2]
-    low = [score for rank, _, _, score in ranked if size <= 10 * rank < size + 10]
+    _, size, known, good, bad, _ = ranked[0]
+    middle = [score for rank, *_, score in ranked if size <= 2 * rank <= size + 2]
+    low = [score for rank, *_, score in ranked if size <= 10 * rank < size + 10]
     return ScoreRow(
         profile=profile,
         model=model,
@@ -78,7 +90,15 @@ def _row(profile: str, model: str, ranked: Sequence[tuple[Any, ...]]) -> ScoreRo
         p10=low[0],
         median=sum(middle) / len(middle),
         hindsight=known,
+        good=good,
+        bad=bad,
     )
+
+
+def _verdicts(verdict: str, kinds: Sequence[F]) -> Window:
+    """Return how many summaries of each kind were given a verdict."""
+    given = Count("quality", filter=Q(quality__verdict=verdict))
+    return Window(given, partition_by=kinds)
 
 
 def needs_look_q() -> Q:

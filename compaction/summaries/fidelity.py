@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db import connection
+from django.db.models import F
 from django.db.models.functions import Length
 
 from chatapp.compiled import CompiledInsert
@@ -74,8 +75,17 @@ def _store_quality(summary: SessionSummary, outcome: Outcome, known: Mapping[Any
     _insert_lines(list(_line_rows(summary, outcome.lines, known)))
     if quality is not None:
         rejected = sum(step.outcome == REJECTED for step in outcome.steps)
-        row = SummaryQuality(summary=summary, rejected=rejected, **_quality_columns(quality))
+        columns = _quality_columns(quality) | {"ignored": _ignored_before(summary)}
+        row = SummaryQuality(summary=summary, rejected=rejected, **columns)
         _insert_quality([row])
+
+
+def _ignored_before(summary: SessionSummary) -> list[str]:
+    """Return the facts that somebody ignored in the version of which this one takes the place."""
+    if summary.supersedes_id is None:
+        return []
+    ignored = SummaryQuality.objects.filter(pk=summary.supersedes_id)
+    return ignored.values_list("ignored", flat=True).first() or []
 
 
 def _known_messages(
@@ -170,7 +180,8 @@ def _lost_row(fact: LostFact) -> dict[str, Any]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What summaries keep for the next pass: their clauses, and what all weighs that was named up
-    to the end of the last one; 0 where nobody counted it.
+    to the end of the last one; 0 where nobody counted it. `invented` is what they name and nobody
+    wrote.
 
     `messages` are those that the clauses come from, as the database gives their ids, with their
     sessions.
@@ -178,6 +189,7 @@ class Kept:
 
     units: tuple[Unit, ...] = ()
     named_weight: float = 0.0
+    invented: tuple[str, ...] = ()
     messages: Mapping[Any, UUID] = field(default_factory=dict)
 
 
@@ -188,7 +200,9 @@ def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
     """
     if not summaries:
         return Kept()
-    found = SummaryUnits.objects.in_bulk([row.pk for row in summaries])
+    invented = F("summary__quality__figures__unsupported")
+    units = SummaryUnits.objects.annotate(invented=invented)
+    found = units.in_bulk([row.pk for row in summaries])
     rows = [found[row.pk] for row in summaries if row.pk in found]
     stored = [unit for row in rows for unit in row.units if len(unit) == _COLUMNS]
     places = _places_of({unit[_MESSAGE] for unit in stored} - {None})
@@ -196,6 +210,7 @@ def kept_before(summaries: Sequence[SessionSummary]) -> Kept:
     return Kept(
         units=tuple(_unit(unit, places) for unit in stored),
         named_weight=float(last.named_weight or 0.0) if last is not None else 0.0,
+        invented=tuple(text for row in rows for text in row.invented or ()),
         messages={place.read: place.session for place in places.values()},
     )
 

@@ -173,6 +173,11 @@ class ModelSequence:
         self._pass_over(choice, RunCode.BAD_ANSWER)
         return True
 
+    def note_of_no_use(self) -> None:
+        """Remember that the model that answered last answers nothing of use."""
+        for choice in self.answered[-1:]:
+            self.failures[choice.alias] = RunCode.BAD_ANSWER
+
     def instruction_for(self, request: SummaryRequest) -> str:
         """Return the instruction that a call sends to the model that is asked."""
         asked = next(iter(self.answered[-1:] or self._choices[:1]), None)

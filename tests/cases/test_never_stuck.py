@@ -11,7 +11,7 @@ from chatapp.models import Branch, Incident, Message
 from chatapp.transcript import append
 from chatapp.transcript.writing import NewMessage
 from chatapp.turns.service import TurnFailedError
-from compaction.models import CompactionRun, RecoveryStep, SessionSummary
+from compaction.models import CompactionRun, ModelBreaker, RecoveryStep, SessionSummary
 from tests.cases.support import (
     add,
     ask,
@@ -112,7 +112,14 @@ def test_b11_a_summary_that_is_no_use_is_told_on_the_run(cases, play, owner):
     case.profile(cut="recent_tokens", window_trigger=True)
     session = stored(owner, case.transcript)
     ask(session, case.next_user)
-    assert CompactionRun.objects.filter(status="failed").exists()
+    # The request no longer fits: sentences are chosen, and what the model wrote is told.
+    run = CompactionRun.objects.get()
+    refused = run.steps.filter(outcome="error")
+    assert run.status == "succeeded"
+    assert len(refused) >= 2
+    assert all("repeated itself" in step.error for step in refused)
+    assert ModelBreaker.objects.get().failing_code == "bad_answer"
+    assert estimate(next_request(server).messages) <= 3000
     assert all(called.status in (200, 400) for called in server.of("chat"))
 
 

@@ -426,3 +426,62 @@ def test_a_measure_that_fails_fails_no_run(session, model_server, monkeypatch, p
     monkeypatch.setattr(f"compaction.engine.strategies.finishing.{part}", broken)
     answers(model_server, PROSE)
     assert RULE in summarised(session).summary_text
+
+
+def test_what_nobody_wrote_stays_so_in_the_summaries_that_carry_it_on(session, model_server):
+    """It counted as written from the second summary on, because the first one said it."""
+    profile(**NEVER, keep_last_n=0, ledger=True, quality_gate=False, target_summary_tokens=300)
+    invented = f"{PROSE}\n- It costs 7.25 million and is filed under ZK-88213-Q."
+    answers(model_server, invented)
+    first = summarised(session)
+    assert sorted(first.quality.figures["unsupported"]) == ["7.25 million", "ZK-88213-Q"]
+    for text in ("Then the lift is checked, too.", "And the boxes are counted twice."):
+        store(session, wires([("user", text), ("assistant", "Noted, that is done next week.")]))
+        later = summarised(session)
+        assert "ZK-88213-Q" in later.summary_text
+        assert sorted(later.quality.figures["unsupported"]) == ["7.25 million", "ZK-88213-Q"]
+    store(session, wires([("user", "It is filed under ZK-88213-Q."), ("assistant", "Indeed.")]))
+    assert summarised(session).quality.figures["unsupported"] == ["7.25 million"]
+
+
+def test_an_invention_that_is_left_out_is_no_lost_fact(session, model_server):
+    profile(**NEVER, keep_last_n=0, ledger=True, quality_gate=False, target_summary_tokens=300)
+    answers(model_server, f"{PROSE}\n- It costs 7.25 million.", PROSE)
+    summarised(session)
+    store(session, wires([("user", "Then the lift is checked."), ("assistant", "Noted.")]))
+    assert "7.25 million" not in summarised(session).quality.figures["carried_lost"]
+
+
+def test_a_prose_that_only_lacks_facts_gets_a_ledger_that_has_them(owner, model_server, queued):
+    """It gave way to chosen sentences, because the ledger that is ours had chosen other facts."""
+    profile(**NEVER, keep_last_n=0, ledger=True, quality_gate=True, target_summary_tokens=500)
+    spoken = "Then we all went on to speak of the weather and of the harvest for a while. " * 6
+    things = [
+        "pump",
+        "valve",
+        "crane",
+        "winch",
+        "lamp",
+        "ladder",
+        "anchor",
+        "rudder",
+        "boiler",
+        "hatch",
+        "siren",
+        "davit",
+    ]
+    talk_of_parts = []
+    for n, thing in enumerate(things):
+        names = " and ".join(f"Person{chr(65 + n)}{chr(97 + k)}" for k in range(7))
+        told = (
+            f"{names} met in Town{chr(65 + n)}, as they do. {spoken}Our {thing} bears q{n}k7-w{n}x."
+        )
+        talk_of_parts += [("user", told), ("assistant", "I see, and then they went home again.")]
+    session = SessionFactory(owner=owner, wires=wires(talk_of_parts))
+    answers(model_server, "## Goal\nThe user tells who met whom, and where they met [1].")
+    summary = summarised(session)
+    refused = summary.run.steps.filter(outcome="rejected").values_list("code", flat=True)
+    assert "identifiers_lost" in refused
+    assert summary.model != "extractive"
+    assert summary.summary_text.startswith("## Goal\nThe user tells")
+    assert sum(f"q{n}k7-w{n}x" in summary.summary_text for n in range(12)) >= 4

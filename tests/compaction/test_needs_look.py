@@ -27,7 +27,9 @@ from compaction.models import (
     LookMark,
     ModelBreaker,
     SessionSummary,
+    SummaryQuality,
 )
+from compaction.statistics.daily import refresh_figures
 from compaction.summaries.activating import activate_version
 from compaction.summaries.restore import restore_summary
 from tests.compaction.recoveries import run_of
@@ -152,6 +154,48 @@ def test_a_hold_is_lifted_by_who_may_restore(session):
     client = staff("view_compactionstate", "change_sessionsummary")
     assert do(client, "held", session.branch.pk, "lift").status_code == 200
     assert listed() == []
+
+
+def scored(session, score, **columns):
+    """Store one more summary that is sent, with its score."""
+    last = SessionSummary.objects.count() + 1
+    summary = SessionSummary.objects.create(
+        session=session, branch=session.branch, summary_text=SECRET, status="active",
+        covers_from=last, covers_through=last, reason="manual", trigger="manual",
+    )  # fmt: skip
+    return SummaryQuality.objects.create(summary=summary, version=1, score=score, **columns)
+
+
+def test_a_low_score_is_listed_until_somebody_has_judged_it(session):
+    low = scored(session, 19.4)
+    scored(session, 20.0)
+    (item,) = needs_look().items
+    assert (item.kind.name, item.subject) == of_kind("low_score", session)
+    assert item.said.endswith("scored 19 of 100")
+    assert item.row == str(low.pk)
+    SummaryQuality.objects.filter(pk=low.pk).update(verdict="good")
+    assert listed() == []
+
+
+def test_the_list_has_a_low_score_and_the_front_page_its_figures(admin_client, session):
+    scored(session, 12)
+    assert "scored 12 of 100" in admin_client.get(PAGE).text
+    refresh_figures()
+    front = admin_client.get("/admin/").text
+    assert "scored 12 of 100" not in front
+    assert "1 summary scored low" in front
+
+
+def test_a_low_score_that_is_not_sent_any_more_is_not_listed(session):
+    low = scored(session, 3)
+    SessionSummary.objects.filter(pk=low.pk).update(status="superseded")
+    assert listed() == []
+
+
+def test_of_several_low_scores_of_a_branch_the_newest_is_listed(session):
+    scored(session, 3, created_at=timezone.now() - HOUR)
+    newest = scored(session, 7)
+    assert [item.row for item in needs_look().items] == [str(newest.pk)]
 
 
 def test_a_shortened_summary_is_listed(session):
@@ -355,7 +399,7 @@ def test_each_kind_reads_its_index(name, session):
     index = {
         "left_out": "request_incomplete", "over_window": "incident_overflow",
         "compaction_failed": "run_failed", "compaction_truncated": "run_truncated",
-        "stale_lease": "state_leased", "held": "state_held",
+        "stale_lease": "state_leased", "held": "state_held", "low_score": "quality_new",
     }[name]  # fmt: skip
     if connection.vendor == "sqlite":
         assert index in told

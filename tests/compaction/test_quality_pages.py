@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from chatapp.formatting import when
 from chatapp.models import Message
 from compaction.admin.summary_quality import instructions_for
 from compaction.models import (
@@ -25,6 +26,7 @@ from compaction.models import (
     SummaryLine,
     SummaryQuality,
 )
+from compaction.runs.resummarize import resummarize
 from compaction.statistics.daily import refresh_figures
 from compaction.statistics.scores import scores_by_kind
 from tests.compaction.support import NEVER, compact
@@ -291,6 +293,14 @@ def test_ignored_facts_are_stored_and_listed_apart_until_they_are_shown_again(
     assert SummaryQuality.objects.get().ignored == []
 
 
+def test_what_was_ignored_stays_ignored_in_the_next_version(admin_client, summary, first):
+    measured(summary, lost=[fact("BX-2210", first)], ignored=["bx-2210"])
+    run = resummarize(summary, background=False)
+    assert run.status == "succeeded", run.error
+    newer = SessionSummary.objects.get(supersedes=summary)
+    assert newer.quality.ignored == ["bx-2210"]
+
+
 def test_an_action_without_a_tick_asks_for_one(admin_client, summary, first):
     measured(summary, lost=[fact("BX-2210", first)])
     for name in ("pin-facts", "redo-facts", "ignore-facts"):
@@ -353,6 +363,7 @@ def test_a_verdict_is_stored_with_who_and_when(admin_client, admin_user, summary
     assert (row.verdict, row.verdict_by) == ("bad", admin_user)
     assert before <= row.verdict_at <= timezone.now()
     assert f"Bad by {admin_user.username}," in plain(response.text)
+    assert f"{when(row.verdict_at)}: Loses {ATTACK}" in plain(response.text)
     assert ATTACK not in response.text
     assert "Your verdict is stored." in told(response)
 
@@ -554,6 +565,22 @@ def test_p10_and_median_are_nearest_rank_and_middle(session):
     assert {row.profile for row in rows} == {"test"}
 
 
+def test_verdicts_are_counted_beside_scores_and_hindsight(admin_client, session):
+    scored(session, 40, 50, 60, 70, hindsight=0.25)
+    scored(session, 30, model="m-2")
+    for score, verdict in ((40, "bad"), (50, "good"), (70, "good"), (30, "bad")):
+        SummaryQuality.objects.filter(score=score).update(verdict=verdict)
+    rows = scores_by_kind(SessionSummary.objects.all())
+    assert [(row.model, row.good, row.bad) for row in rows] == [("m-1", 2, 1), ("m-2", 0, 1)]
+    refresh_figures()
+    shown = plain(admin_client.get(reverse("admin:index")).text)
+    assert "m-1 4 40 55 25.0 % 2 good, 1 bad" in shown
+    assert "m-2 1 30 30 — 1 bad" in shown
+    out = io.StringIO()
+    call_command("compaction_report", stdout=out)
+    assert "2 good, 1 bad" in out.getvalue()
+
+
 def test_drafts_do_not_count(session):
     scored(session, 50, 60)
     SessionSummary.objects.update(status="draft")
@@ -565,7 +592,7 @@ def test_the_front_page_has_the_scores_by_profile_and_model(admin_client, sessio
     refresh_figures()
     page = admin_client.get(reverse("admin:index")).text
     assert "How much summaries still know, by profile and model" in page
-    assert f"test m {ATTACK} 2 40 55 —" in plain(page)
+    assert f"test m {ATTACK} 2 40 55 — —" in plain(page)
     assert ATTACK not in page
 
 
@@ -626,7 +653,7 @@ def test_the_report_has_the_same_table(session):
     text = out.getvalue()
     assert "Quality by profile and model" in text
     row = next(line for line in text.splitlines() if "m-1" in line)
-    assert row.split() == ["test", "m-1", "2", "40", "55", "25.0", "%"]
+    assert row.split() == ["test", "m-1", "2", "40", "55", "25.0", "%", "—"]
 
 
 def test_the_report_as_json_has_it_too(session):
@@ -641,5 +668,7 @@ def test_the_report_as_json_has_it_too(session):
             "p10": 40.0,
             "median": 55.0,
             "hindsight": None,
+            "good": 0,
+            "bad": 0,
         }
     ]

@@ -23,6 +23,9 @@ OVERFLOW = {
         "body": {"error": {"code": "context_length_exceeded", "message": "too long"}},
     }
 }
+WRONG_KEY = {
+    "error": {"status": 401, "body": {"error": {"message": "Incorrect API key provided."}}}
+}
 
 
 def overflow_once() -> list[dict]:
@@ -79,9 +82,9 @@ def test_a_compaction_that_fails_is_not_followed_by_the_same_request(session, mo
     profile(**NEVER, halve_history=False)
     model_server.script = [
         {"when": {"purpose": "chat"}, "reply": OVERFLOW},
-        {"when": {}, "reply": {"text": ""}},
+        {"when": {}, "reply": WRONG_KEY},
     ]
-    with pytest.raises(TurnFailedError, match="empty"):
+    with pytest.raises(TurnFailedError, match="key"):
         say(session)
     assert len(model_server.of("chat")) == 1
     assert state(session).cursor == 0

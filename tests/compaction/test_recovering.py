@@ -33,6 +33,9 @@ OVERFLOW = {
         "body": {"error": {"code": "context_length_exceeded", "message": "too large"}},
     }
 }
+WRONG_KEY = {
+    "error": {"status": 401, "body": {"error": {"message": "Incorrect API key provided."}}}
+}
 NEVER = {"message_limit": 0, "max_context_tokens": 0, "cooldown_seconds": 0}
 SHORT = {"when": {}, "reply": {"text": "short"}}
 
@@ -149,8 +152,8 @@ def test_a_repeated_request_finds_its_answer_in_the_replayed_branch(owner, serve
 
 def test_fewer_groups_are_sent_when_summaries_fail(owner, server, queued):
     profile(**NEVER)
-    empty = {"when": {"purpose": "summary"}, "reply": {"text": ""}}
-    server.script = [empty, *limit(160)]
+    refused = {"when": {"purpose": "summary"}, "reply": WRONG_KEY}
+    server.script = [refused, *limit(160)]
     session = SessionFactory(owner=owner, wires=talk(12))
     assert say(session, user("THE QUESTION")).answer.content == "short"
     assert tried()[0] == ("compact", "failed")

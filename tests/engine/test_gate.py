@@ -92,6 +92,27 @@ def test_a_score_below_six_tenths_of_the_yardstick_is_rejected(score, expected):
     assert [one.code for one in rejections(GOOD, quality, limits=LIMITS)] == expected
 
 
+NAMES = ["Ada", "Berta", "Carla", "Dora", "Emma", "Frieda", "Greta", "Hanna"]
+A_LINE_OF_NOTHING = "## Goal\n- The parts are merged."
+
+
+def test_a_text_too_short_for_a_yardstick_must_know_one_of_many_things():
+    """A yardstick of ten tokens knows nothing either: the score of both is 0."""
+    items = said(*(f"We have to write to {name} about it" for name in NAMES))
+
+    found = rejection(gate.BELOW_YARDSTICK, A_LINE_OF_NOTHING, items)
+
+    assert "none of the 8 names" in found.sentence
+    assert set(found.missing) == set(NAMES)
+    assert codes("## Goal\n- Letters to Ada and others.", items) == []
+
+
+def test_of_seven_things_a_short_text_may_name_none():
+    items = said(*(f"We have to write to {name} about it" for name in NAMES[:7]))
+
+    assert codes(A_LINE_OF_NOTHING, items) == []
+
+
 def test_without_a_yardstick_nothing_is_compared():
     quality = replace(measure("", items=[]), score=0.0, yardstick=0.0)
 

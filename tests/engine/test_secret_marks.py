@@ -43,6 +43,9 @@ DRAWN = "Xk7Qm2Vt9Lw4Rz8Np3Bc6Hd1"
         ("RUN mysql --user=a -pQx7Jz", "RUN mysql --user=a -p[REDACTED:password]"),
         ("WIFI:T:WPA;P:Qx7JztpDRo;S:Cafe;;", "WIFI:T:WPA;P:[REDACTED:password];S:Cafe;;"),
         ("WIFI:S:Cafe;T:WPA;P:Qx7JztpDRo;;", "WIFI:S:Cafe;T:WPA;P:[REDACTED:password];;"),
+        # Keys of several pieces with dots between look like calls of a program.
+        (f"DISCORD_TOKEN={DRAWN}.a3bK9j.{WEBHOOK[:38]}", "DISCORD_TOKEN=[REDACTED:token]"),
+        (f"X_KEY={DRAWN}.qjSc3v", "X_KEY=[REDACTED:key]"),
         ("1/2045937923319921:" + "6fb06486" * 4, "[REDACTED:api-key]"),
     ],
 )
@@ -131,3 +134,16 @@ OPTIONS = ("mysql -a b ", "mysql" + " -a b" * 9, "sshpass -p a", "WIFI:S:a;", "e
 )
 def test_a_long_text_of_marks_comes_to_an_end(piece):
     assert len(redact(piece * (300_000 // len(piece))).text) > 270_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FOO_TOKEN=app.settings.token",
+        "X_KEY=s3Client.getSecretAccessKeyId2026",
+        "API_KEY=vault.read",
+        "AUTH_TOKEN=base64UrlSafeEncoderV2.encode",
+    ],
+)
+def test_a_call_of_a_program_stays(text):
+    assert redact(text).text == text

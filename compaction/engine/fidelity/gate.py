@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import line_spans
 from compaction.engine.extractive.terms import words_of
-from compaction.engine.fidelity.entities import IDENTIFIER, NAME, find_entities
+from compaction.engine.fidelity.entities import IDENTIFIER, NAME, NUMBER, find_entities
 from compaction.engine.fidelity.measure import Quality
-from compaction.engine.fidelity.replies import speaks_to_user
+from compaction.engine.fidelity.replies import FEWEST_NAMED, speaks_to_user
 
 MOST_MISSING = 30
 FEWEST_IDENTIFIERS = 3
@@ -139,6 +139,14 @@ def _reasons_of_content(quality: Quality, limits: GateLimits) -> Iterator[Reject
             f"{limits.min_score_share:.0%} of that is asked for: too many facts were left out.",
             missing=_lost(quality),
         )
+    elif named := _named_of_none(quality):
+        yield Rejection(
+            code=BELOW_YARDSTICK,
+            sentence=f"The summary names none of the {named} names, identifiers, dates and "
+            "addresses of what it replaces: it is too short to be compared with chosen sentences, "
+            "and says nothing of the conversation.",
+            missing=_lost(quality),
+        )
     lost, carried = quality.carried
     if carried >= FEWEST_CARRIED and lost > limits.max_carried_lost * carried:
         yield Rejection(
@@ -147,6 +155,16 @@ def _reasons_of_content(quality: Quality, limits: GateLimits) -> Iterator[Reject
             f"most {limits.max_carried_lost:.0%} may go: nothing else that is sent has them.",
             missing=quality.carried_lost[:MOST_MISSING],
         )
+
+
+def _named_of_none(quality: Quality) -> int:
+    """Return how many things the messages name, where they are many and the text has none of them.
+
+    Numbers do not count: they stand everywhere.
+    """
+    pairs = [pair for kind, pair in quality.entities.items() if kind != NUMBER]
+    named = sum(whole for _, whole in pairs)
+    return named if named >= FEWEST_NAMED and not any(kept for kept, _ in pairs) else 0
 
 
 def says_nothing(text: str) -> bool:

@@ -28,6 +28,8 @@ MOST_PLACEHOLDER_CHARACTERS = 48
 SHORTEST_DIGITS = 12
 LONGEST_WORD = 20
 MOST_LETTERS_A_PART = 3.5
+# Names of functions have a number or two, `base64UrlEncoderV2`; what is drawn has more.
+FEWEST_NUMBERS = 3
 LONGEST_SHORT_PIECE = 3
 
 _FILLERS = frozenset("xX*.-_•…#?0: ")
@@ -59,6 +61,7 @@ _PLACEHOLDER_WORDS = (
 _PLACEHOLDER = re.compile(f"(?:(?:{_PLACEHOLDER_WORDS})[^A-Za-z]*)+")
 _PIECE = re.compile(r"[^\-_./:+=~@|\s]+")
 _DIGITS = re.compile(r"\d")
+_NUMBERS = re.compile(r"\d+")
 _LETTERS = re.compile(r"[A-Za-z]")
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # `sha256`, `password2` are words with a number.
@@ -98,8 +101,14 @@ def is_reference(value: str) -> bool:
         or _PATH.fullmatch(value)
         or _FILE.fullmatch(value)
         or _ADDRESS.fullmatch(value)
-        or _CALL.match(value)
+        or (_CALL.match(value) and not any(map(_is_key, value.split("."))))
     )
+
+
+def _is_key(piece: str) -> bool:
+    """Return whether a piece between dots was drawn: keys of several pieces look like calls."""
+    is_mixed = len(piece) >= LONGEST_WORD and all(one.search(piece) for one in _MIXED)
+    return is_mixed and len(_NUMBERS.findall(piece)) >= FEWEST_NUMBERS
 
 
 def looks_random(value: str) -> bool:

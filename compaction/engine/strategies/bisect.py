@@ -17,7 +17,7 @@ from compaction.engine.policy.reasons import RunCode
 from compaction.engine.protocols import PlanFacts
 from compaction.engine.provenance import Unit
 from compaction.engine.strategies.base import files_of, plan_by_cut
-from compaction.engine.strategies.calls import NOT_OF_THIS, NoTextError, SummarizerCalls
+from compaction.engine.strategies.calls import NoTextError, SummarizerCalls
 from compaction.engine.strategies.checkpoint_text import (
     CHECKPOINT,
     CHECKPOINT_VERSION,
@@ -255,9 +255,9 @@ class BisectSummary:
             if answer is not None:
                 self._last = request
                 return leaf(answer, depth)
-            if step.code in NOT_OF_THIS:
-                # Half of it would be answered, too.
-                return self._forced(request, depth=depth, parent=step.key)
+            if step.outcome == "error":
+                # Half of it would be answered in the same way. Nothing was too large to be read.
+                return self._forced(request, depth=depth, parent=step.key, is_cut=False)
             parent = step.key
         if cut is None:
             return self._undivided(request, depth=depth, parent=parent)
@@ -331,12 +331,15 @@ class BisectSummary:
         if answer is None:
             answer, request = self._calls.ask_larger(request, depth=depth, parent=step.key)
         self._last = None if answer is None else request
-        return answer or self._shortened(request, depth, step.key), answer is None
+        is_cut = step.outcome != "error" or self.profile.fallback != "extractive"
+        return answer or self._shortened(request, depth, step.key), answer is None and is_cut
 
-    def _forced(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
+    def _forced(
+        self, request: SummaryRequest, *, depth: int, parent: int | None, is_cut: bool = True
+    ) -> Part:
         self._last = None
         part = leaf(self._shortened(request, depth, parent), depth)
-        part.truncated = True
+        part.truncated = is_cut or self.profile.fallback != "extractive"
         return part
 
     def _shortened(self, request: SummaryRequest, depth: int, parent: int | None) -> SummaryAnswer:

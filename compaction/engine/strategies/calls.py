@@ -74,8 +74,9 @@ class SummarizerCalls:
         """Return an answer that counts and its step; None when the request was too large.
 
         An answer that does not count is asked for once more; then the run fails
-        (docs/architecture.md#only-a-real-summary-counts). A model that goes on with the
-        conversation will do so again whenever it is asked: None, and the step's code says so.
+        (docs/architecture.md#only-a-real-summary-counts), or goes on without the model where a
+        summary has to come of it: None, and the step is an error. So it is with a model that goes
+        on with the conversation, and will do so again whenever it is asked.
         """
         while True:
             for reinforced in (False, True):
@@ -88,7 +89,7 @@ class SummarizerCalls:
                     return None, step
             if not self.use_another_model(request.passed_over):
                 break
-        if step.code in NOT_OF_THIS:
+        if step.code in NOT_OF_THIS or self._goes_on_without_model():
             return None, step
         raise SummaryFailed(RunCode.BAD_ANSWER, step.error)
 
@@ -120,6 +121,11 @@ class SummarizerCalls:
             return False
         self.needs_room, self._without_text = False, 0
         return True
+
+    def _goes_on_without_model(self) -> bool:
+        """Whether the summariser says that a summary has to come, whatever its models answer."""
+        goes_on = getattr(self.summarizer, "goes_on_without_model", None)
+        return goes_on is not None and goes_on()
 
     def _with_room(
         self, request: SummaryRequest, *, depth: int, parent: int | None

@@ -1,8 +1,8 @@
 """From a text to a finished summary: the ledger, the gate, the measure, and where lines come from.
 
 No answer of a model leaves a run without a summary: one that fails the gate is asked for once more
-with what is missing, then gets the ledger, then gives way to chosen sentences. Each refusal is a
-step with its reason (docs/decisions/0028-a-gate-that-never-blocks.md).
+with what is missing, then gets a ledger that has it, then gives way to chosen sentences. Each
+refusal is a step with its reason (docs/decisions/0028-a-gate-that-never-blocks.md).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from compaction.engine.extractive.composition import POOL_TARGETS, compose, keep_best
+from compaction.engine.extractive.composition import POOL_TARGETS, keep_best
 from compaction.engine.extractive.material import Material
 from compaction.engine.extractive.selection import weigh
 from compaction.engine.extractive.summarizer import ExtractiveSummarizer, language_of_request
@@ -19,6 +19,9 @@ from compaction.engine.extractive.units import speakers_of
 from compaction.engine.fidelity.alignment import Cited, take_citations, trace
 from compaction.engine.fidelity.covered import Covered
 from compaction.engine.fidelity.gate import (
+    BELOW_YARDSTICK,
+    CARRIED_LOST,
+    IDENTIFIERS_LOST,
     NOT_A_SUMMARY,
     TOO_LONG,
     GateLimits,
@@ -31,7 +34,8 @@ from compaction.engine.fidelity.replies import reply_instead
 from compaction.engine.parameters import Profile
 from compaction.engine.provenance import Origin, SourcedLine
 from compaction.engine.strategies.attribution import attributed, without_old_values
-from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, with_ledger
+from compaction.engine.strategies.ledger import PROSE_SHARE, RULES_SHARE, asked_for, with_ledger
+from compaction.engine.strategies.measuring import covered_by, material_of, yardstick_text
 from compaction.engine.strategies.prompts import message_number
 from compaction.engine.strategies.shortening import newest_within
 from compaction.engine.strategies.sizing import Engine, longest_stored, too_long, within_size
@@ -48,6 +52,8 @@ logger = logging.getLogger(__name__)
 NEW_SHARE = 0.6
 """Of what is new, at most, what a summary grows by; more than chosen sentences alone, because prose
 and ledger share it."""
+MENDED_BY_LEDGER = frozenset({IDENTIFIERS_LOST, BELOW_YARDSTICK, CARRIED_LOST})
+"""Refusals of a prose that is right and leaves out too much: a ledger names what is missing."""
 LARGEST_SHARE = 0.8
 """Of its input, at most, what a summary with its ledger takes."""
 
@@ -89,7 +95,7 @@ def finished(
         engine=engine,
         job=job,
         profile=profile,
-        material=_material(job),
+        material=material_of(job),
         longest=limit,
     )
     return finishing.run()
@@ -111,7 +117,7 @@ def with_fidelity(outcome: Outcome, job: SummaryJob, profile: Profile) -> Outcom
     What cannot be told stays empty: nothing here fails a run.
     """
     try:
-        material = _material(job)
+        material = material_of(job)
         lines = outcome.lines or _traced(outcome, material)
         kept = POOL_TARGETS * profile.target_summary_tokens
         units = outcome.units or keep_best(material.candidates, kept)
@@ -141,11 +147,11 @@ def _measured_alone(outcome: Outcome, material: Material, job: SummaryJob) -> Qu
     text = outcome.text
     return measure_against(
         text,
-        _covered(job, material),
+        covered_by(job, material),
         named_before=job.named_before,
         counter=job.counter,
         # What was chosen without a model is the yardstick itself.
-        yardstick_text=text if outcome.units else _yardstick(text, material, job),
+        yardstick_text=text if outcome.units else yardstick_text(text, material, job),
     )
 
 
@@ -159,45 +165,6 @@ def _traced(outcome: Outcome, material: Material) -> tuple[SourcedLine, ...]:
     return trace(outcome.text, weigh([*material.units, *outcome.units]))
 
 
-def _material(job: SummaryJob) -> Material:
-    """Return all clauses that are known of what is covered, those of earlier passes included.
-
-    The text before is read only where nobody kept its clauses: a model's prose is no source.
-    """
-    previous = "" if job.units else job.previous
-    return Material(
-        SummaryRequest(kind="chunk", items=job.items, previous=previous, units=job.units)
-    )
-
-
-def _yardstick(text: str, material: Material, job: SummaryJob) -> str:
-    """Return what chosen clauses make of the same messages in the same size."""
-    request = SummaryRequest(kind="chunk", items=job.items, previous=job.previous)
-    return compose(
-        material.candidates,
-        budget=job.counter.count(text),
-        count=job.counter.count,
-        language=language_of_request(request),
-    ).text
-
-
-def _covered(job: SummaryJob, material: Material) -> Covered:
-    return Covered(
-        job.items,
-        previous=job.previous,
-        previous_units=job.units,
-        # What the summariser could read is supported, though it is not to be summarised.
-        instructions="\n".join(
-            [
-                job.instructions,
-                *(item.text for item in job.kept),
-                *(item.thinking for item in job.items if item.thinking),
-            ]
-        ),
-        entities=material.entities,
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
     """A text on its way: the prose as it was answered, and the whole with its quality."""
@@ -208,6 +175,11 @@ class _Draft:
     quality: Quality | None = None
     refused: tuple[Rejection, ...] = ()
     has_ledger: bool = False
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What the refusals say is missing, each thing once."""
+        return tuple(dict.fromkeys(text for one in self.refused for text in one.missing))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -237,9 +209,11 @@ class _Finishing:
         if is_smaller and [one.code for one in draft.refused] == [TOO_LONG]:
             # No other answer was to be had: its length alone is no reason to do without it.
             draft = self._draft(draft.prose, ledger=self.profile.ledger, last=True)
-        if draft.refused and not self.profile.ledger:
+        only_lacks = MENDED_BY_LEDGER.issuperset(one.code for one in draft.refused)
+        if draft.refused and (only_lacks or not self.profile.ledger):
             self._record(draft)
-            draft = self._draft(draft.prose, ledger=True)
+            asked = draft.missing if only_lacks else ()
+            draft = self._draft(draft.prose, ledger=True, last=only_lacks, asked=asked)
         if draft.refused:
             self._record(draft)
             return self._chosen()
@@ -247,15 +221,17 @@ class _Finishing:
 
     def _second(self, first: _Draft) -> _Draft:
         """Return what the model says when it is told what was missing, if anything."""
-        missing = tuple(dict.fromkeys(text for one in first.refused for text in one.missing))
         try:
-            prose = self.engine.ask_again(missing or tuple(one.sentence for one in first.refused))
+            told = first.missing or tuple(one.sentence for one in first.refused)
+            prose = self.engine.ask_again(told)
         except SummaryFailed as failure:
             logger.info("A refused summary could not be asked for again: %s", failure)
             prose = ""
         return self._draft(prose, ledger=self.profile.ledger, last=True) if prose else first
 
-    def _draft(self, answer: str, *, ledger: bool, last: bool = False) -> _Draft:
+    def _draft(
+        self, answer: str, *, ledger: bool, last: bool = False, asked: Sequence[str] = ()
+    ) -> _Draft:
         job, limit = self.job, self.longest
         is_too_long = job.counter.count(answer) > limit
         said: list[str] = []
@@ -268,7 +244,7 @@ class _Finishing:
             prose, said = attributed(prose, self.material.candidates, people=people)
         cited = take_citations(prose.strip(), self._numbers())
         prose = cited.text
-        text = self._with_ledger(prose, said) if ledger else prose
+        text = self._with_ledger(prose, said, asked) if ledger else prose
         draft = _Draft(prose=answer, text=text, cited=self._positions(cited), has_ledger=ledger)
         refused = [too_long(limit)] if is_too_long and not last else []
         if not self.profile.quality_gate:
@@ -286,13 +262,13 @@ class _Finishing:
 
     def _quality(self, text: str) -> Quality | None:
         try:
-            return self._measured(text, yardstick=_yardstick(text, self.material, self.job))
+            return self._measured(text, yardstick=yardstick_text(text, self.material, self.job))
         except Exception:
             logger.exception("The quality of a summary could not be measured")
             return None
 
     def _covered(self) -> Covered:
-        self._read = self._read or _covered(self.job, self.material)
+        self._read = self._read or covered_by(self.job, self.material)
         return self._read
 
     def _measured(self, text: str, *, yardstick: str) -> Quality:
@@ -340,7 +316,7 @@ class _Finishing:
             self._rejections.append(one.code)
             self.engine.reject(one.code, one.sentence, draft.prose)
 
-    def _with_ledger(self, prose: str, said: Sequence[str]) -> str:
+    def _with_ledger(self, prose: str, said: Sequence[str], asked: Sequence[str]) -> str:
         job, target = self.job, self.profile.target_summary_tokens
         new = sum(item.tokens for item in job.items)
         whole = new + (job.counter.count(job.previous) if job.previous else 0)
@@ -358,6 +334,7 @@ class _Finishing:
             count=job.counter.count,
             language=self._language(),
             always=said,
+            asked=(*asked_for(job.instructions), *asked),
         )
 
     def _numbers(self) -> frozenset[str]:

@@ -8,10 +8,12 @@ summarised twice and nothing wears away (docs/decisions/0027-a-ledger-beside-the
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.composition import ACTIONS_SHARE, fill_users_first
 from compaction.engine.extractive.headings import (
     SECTION_OF,
@@ -36,6 +38,12 @@ RULES_SHARE = 0.15
 LEDGER_CHANGES_SHARE = 0.5
 """Of the ledger: what was taken back must not stand as it was."""
 
+DIVIDER = "---"
+"""Where there are no words for headings: else the lines would stand under the last one of the
+prose, what a tool's result orders under Open points."""
+INSTRUCTIONS_READ = 8_000
+_QUOTED = lazy_pattern(r"[“„«\"](?P<text>[^“”„«»\"\n]{1,200})[”“»\"]")
+
 FEWEST_MENTIONS = 3
 """Of a code in different statements, for it to be what the conversation is about."""
 
@@ -55,12 +63,13 @@ def with_ledger(
     count: Callable[[str], int],
     language: str,
     always: Sequence[str] = (),
+    asked: Sequence[str] = (),
 ) -> str:
     """Return the prose with the ledger behind it.
 
     `room` is what facts, changes and actions may take in tokens, `rules_room` what the rules may
-    take beside that. `always` are lines that stand among the facts in any case. The prose comes
-    back alone where nothing fits.
+    take beside that. `always` are lines that stand among the facts in any case. What is `asked`
+    for comes before all other facts. The prose comes back alone where nothing fits.
     """
     room = max(0, room - _headings(count, language))
     rules = Selection(budget=max(0, rules_room) + room, cost=_cost(count, language))
@@ -69,6 +78,7 @@ def with_ledger(
     left = room - max(0, rules.spent - max(0, rules_room))
     facts = Selection(budget=max(0, left), cost=_cost(count, language))
     facts.cover(_terms_of_prose(prose))
+    _add_asked(facts, candidates, prose, asked)
     _add_subject(facts, candidates)
     for kind, share in ((UnitKind.CHANGE, LEDGER_CHANGES_SHARE), (UnitKind.ACTION, ACTIONS_SHARE)):
         of_kind = [one for one in candidates if one.unit.kind is kind]
@@ -88,6 +98,8 @@ def with_ledger(
     if always:
         sections.setdefault(SummarySection.FACTS, []).extend(always)
     ledger = render_sections(sections, language)
+    if ledger and prose.strip() and not title(SummarySection.FACTS, language):
+        ledger = f"{DIVIDER}\n{ledger}"
     return "\n\n".join(part for part in (prose.strip(), ledger) if part)
 
 
@@ -110,6 +122,35 @@ def ledger_line(unit: Unit, language: str = "") -> str:
     """Return a unit as the ledger has it: speaker, clause, and the number of its message."""
     line = render_unit(unit, language)
     return line if unit.message is None else f"{line} [#{message_number(unit.position)}]"
+
+
+def asked_for(instructions: str) -> list[str]:
+    """Return what a person's instructions quote or name: it is to be kept."""
+    read = instructions[:INSTRUCTIONS_READ]
+    quoted = [found["text"] for found in _QUOTED.finditer(read)]
+    return [*quoted, *(entity.text for entity in find_entities(read))]
+
+
+def _add_asked(
+    facts: Selection, candidates: Sequence[Candidate], prose: str, asked: Sequence[str]
+) -> None:
+    """Add a line for each thing that is to be kept, where nothing has it yet."""
+    said = prose.casefold()
+    for text in dict.fromkeys(one.casefold() for one in asked):
+        if _stands(text, said):
+            continue
+        having = [one for one in candidates if _stands(text, one.unit.text.casefold())]
+        for one in sorted(having, key=lambda one: (-facts.gain(one), one.order)):
+            if facts.has(one) or facts.add(one):
+                said += f"\n{one.unit.text.casefold()}"
+                break
+
+
+def _stands(words: str, text: str) -> bool:
+    """Whether words stand in a text: not inside of others, where words have spaces between."""
+    if not words.isascii():
+        return words in text
+    return words in text and bool(re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text))
 
 
 def _add_subject(facts: Selection, candidates: Sequence[Candidate]) -> None:
@@ -152,7 +193,8 @@ def _cost(count: Callable[[str], int], language: str) -> Callable[[Unit], int]:
 
 def _headings(count: Callable[[str], int], language: str) -> int:
     sections = {_SECTIONS.get(kind, SummarySection.FACTS) for kind in SECTION_OF}
-    return sum(count(title(section, language) + "\n") for section in sections)
+    titles = sum(count(title(section, language) + "\n") for section in sections)
+    return max(titles, count(DIVIDER + "\n"))
 
 
 def _terms_of_prose(prose: str) -> Iterable[str]:

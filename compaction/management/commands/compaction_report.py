@@ -57,6 +57,7 @@ SCORE_COLUMNS = (
     TableColumn(heading="p10", right=True),
     TableColumn(heading="Median", right=True),
     TableColumn(heading="Hindsight", right=True),
+    TableColumn(heading="Verdicts"),
 )
 CACHE_COLUMNS = (
     TableColumn(heading="Profile", elastic=True),
@@ -229,6 +230,7 @@ def _score_cells(row: ScoreRow) -> list[str]:
         f"{row.p10:.0f}",
         f"{row.median:.0f}",
         percent(row.hindsight),
+        row.verdicts,
     ]
 
 
