@@ -15,7 +15,7 @@ MAX_KEY_CHARS = 100
 # What is stored in one transaction: between two of them an import can be stopped.
 BATCH_CONVERSATIONS = 100
 BATCH_MESSAGES = 1_000
-BATCH_BYTES = 2_000_000
+BATCH_BYTES = 5_000_000
 """Of messages that lie in a file. A conversation that has more is stored row by row, as a tree."""
 
 
