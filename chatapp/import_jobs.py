@@ -12,6 +12,7 @@ from django.dispatch import Signal
 from django.utils import timezone
 
 from chatapp.ids import new_id, short_id
+from chatapp.spooled_files import SpooledFile
 
 import_waiting = Signal()
 """Sent with `job`, an ImportJob, in the transaction that has it wait for a worker."""
@@ -138,22 +139,22 @@ class ImportedSession(models.Model):
         return f"Session {self.session_id} of {self.job_id}"
 
 
-def keep_content(job: ImportJob, content: bytes) -> None:
+def keep_content(job: ImportJob, content: SpooledFile) -> None:
     """Store a file beside its job, for whichever worker comes."""
     for piece in _pieces_of(job, content):
         piece.save(force_insert=True)
 
 
-def _pieces_of(job: ImportJob, content: bytes) -> Iterator[ImportPiece]:
-    for number, start in enumerate(range(0, len(content), PIECE_BYTES)):
-        yield ImportPiece(job=job, number=number, content=content[start : start + PIECE_BYTES])
+def _pieces_of(job: ImportJob, content: SpooledFile) -> Iterator[ImportPiece]:
+    for number, piece in enumerate(content.pieces(PIECE_BYTES)):
+        yield ImportPiece(job=job, number=number, content=piece)
 
 
-def content_of(job: ImportJob) -> bytes:
+def content_of(job: ImportJob) -> SpooledFile:
     """Return the file that was stored beside a job; nothing where none is."""
     pieces = ImportPiece.objects.filter(job=job).order_by("number")
     contents: Iterable[Any] = pieces.values_list("content", flat=True).iterator(chunk_size=8)
-    return b"".join(bytes(content) for content in contents)
+    return SpooledFile(bytes(content) for content in contents)
 
 
 def lost_jobs() -> models.QuerySet[ImportJob]:

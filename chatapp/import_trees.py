@@ -21,11 +21,11 @@ class TreeImporter:
         self._children: dict[str | None, list[ImportedMessage]] = {}
         for message in messages:
             self._children.setdefault(message.parent, []).append(message)
-        self._rows: dict[str, Message] = {}
+        self._places: dict[str, transcript.Place] = {}
 
     def ids(self) -> list[UUID]:
         """Return the ids of the stored rows in the file's order."""
-        return [self._rows[message.key].pk for message in self._messages]
+        return [self._places[message.key].pk for message in self._messages]
 
     def plant(self, leaf: str | None) -> None:
         """Store all messages of a new session; the branch of the leaf becomes the active one."""
@@ -35,21 +35,20 @@ class TreeImporter:
         """Store messages that hang under those that an earlier import stored."""
         tree = transcript.SessionTree.loaded(self._session)
         wanted = {message.parent for message in self._messages} | {leaf}
-        for row in tree.rows():
-            key = row.metadata.get("import_key")
-            if key in wanted and key not in self._by_key:
-                self._rows[key] = row
+        for place in tree.places():
+            if place.key in wanted and place.key not in self._by_key:
+                self._places[str(place.key)] = place
         self._plant(tree, leaf)
 
     def _plant(self, tree: transcript.SessionTree, leaf: str | None) -> None:
         if not self._messages:
             return
-        shown = leaf if leaf in self._by_key or leaf in self._rows else self._messages[-1].key
+        shown = leaf if leaf in self._by_key or leaf in self._places else self._messages[-1].key
         if shown in self._by_key:
             self._add_line(tree, _line_to(shown, self._by_key))
-        active = self._rows[str(shown)].branch
+        active = self._places[str(shown)].branch
         for message in self._messages:
-            if message.key not in self._rows:
+            if message.key not in self._places:
                 self._add_line(tree, self._line_from(message))
         tree.store()
         if active.pk != self._session.active_branch_id:
@@ -64,10 +63,11 @@ class TreeImporter:
         return line
 
     def _add_line(self, tree: transcript.SessionTree, line: Sequence[ImportedMessage]) -> None:
-        parent = self._rows.get(line[0].parent or "")
-        rows = tree.add_line(parent, [draft_of(message) for message in line])
-        for message, row in zip(line, rows, strict=True):
-            self._rows[message.key] = row
+        parent = self._places.get(line[0].parent or "")
+        # One at a time: a message of a large file is read when its row is made.
+        places = tree.add_line(parent, map(draft_of, line))
+        for message, place in zip(line, places, strict=True):
+            self._places[message.key] = place
 
 
 def _line_to(end: str | None, by_key: dict[str, ImportedMessage]) -> list[ImportedMessage]:

@@ -23,15 +23,17 @@ from chatapp.database import beating, database_now
 from chatapp.formats import FileLimits, ParsedFile, ProblemList, TooMuchInFileError, parse
 from chatapp.formats.records import Conversation, Problem, UnknownFormatError
 from chatapp.formatting import plural
+from chatapp.import_batches import batches
 from chatapp.import_jobs import ImportedSession, ImportJob, ImportPiece
 from chatapp.messages.wire import InvalidMessageError
+from chatapp.spooled_files import SpooledFile
 from chatapp.transcript.writing import TranscriptError
-from chatapp.transfer import Imported, Results, batches, import_batch, nothing_stored, problems_of
+from chatapp.transfer import Imported, Results, import_batch, nothing_stored, problems_of
 
 Status = ImportJob.Status
 LEASE_SECONDS = 60
 BEAT_SECONDS = 15
-# Brackets and colons of a file: its values take up to 400 MB of memory then.
+# Brackets and colons of a file: it is searched for some seconds then.
 MOST_MARKS = 4_000_000
 
 
@@ -102,7 +104,7 @@ class ImportWork:
         self.imported: list[Imported] = []
         self.problems = ProblemList()
 
-    def go_on(self, content: bytes) -> bool:
+    def go_on(self, content: SpooledFile) -> bool:
         """Store what is not stored yet; return whether that is all now.
 
         What cannot be imported ends the job and is raised: UnknownFormatError, TooMuchInFileError,

@@ -45,6 +45,7 @@ from chatapp.import_work import (
     lease_end,
     limits_of_files,
 )
+from chatapp.spooled_files import SpooledFile
 from chatapp.transfer import Imported
 
 Status = ImportJob.Status
@@ -85,7 +86,7 @@ class Accepted:
 def accept_file(
     *,
     owner: Any,
-    content: bytes,
+    content: bytes | SpooledFile,
     name: str = "",
     in_background: bool = False,
     is_abandoned: Callable[[], bool] = lambda: False,
@@ -96,8 +97,9 @@ def accept_file(
     ImportEndedError where it was cancelled, or `is_abandoned` between two batches: what was stored
     until then stays.
     """
+    content = SpooledFile.of(content)
     refuse_at_sight(content, limits_of_files())
-    job = _open(owner=owner, size=len(content), name=name)
+    job = _open(owner=owner, size=content.size, name=name)
     has_workers = import_waiting.has_listeners(ImportJob)
     work = ImportWork(
         job,
@@ -124,7 +126,7 @@ def accept_file(
     return Accepted(job=job, is_waiting=not is_done, imported=work.imported, problems=work.problems)
 
 
-def _is_much(content: bytes) -> bool:
+def _is_much(content: SpooledFile) -> bool:
     return is_large(content, size=chatapp_settings.import_at_once_bytes, pieces=MOST_PIECES_AT_ONCE)
 
 
@@ -155,7 +157,7 @@ def _open(*, owner: Any, size: int, name: str) -> ImportJob:
     return job
 
 
-def _leave_to_worker(work: ImportWork, job: ImportJob, content: bytes) -> None:
+def _leave_to_worker(work: ImportWork, job: ImportJob, content: SpooledFile) -> None:
     with transaction.atomic():
         keep_content(job, content)
         work.pause()
@@ -201,7 +203,7 @@ def _take_a_turn(
     work: ImportWork, job: ImportJob, *, is_last: bool, is_stopping: Callable[[], bool]
 ) -> None:
     content = content_of(job)
-    if not content or job.attempts > MAX_ATTEMPTS:
+    if not content.size or job.attempts > MAX_ATTEMPTS:
         # It was a request's own work, or nobody who took it came any further.
         work.fail(_broken_off(job))
     if work.go_on(content):

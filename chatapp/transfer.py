@@ -6,7 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,6 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from chatapp import transcript
-from chatapp.conf import chatapp_settings
 from chatapp.context.backend import context_backend, notify
 from chatapp.extensions import ExportPart, registered
 from chatapp.formats import Export, UnknownFormatError, parse
@@ -28,25 +27,20 @@ from chatapp.formats.records import (
     Problem,
     ProblemList,
 )
-from chatapp.import_trees import TreeImporter, draft_of, is_one_line, parted_by_stored
+from chatapp.import_batches import ReadableConversation, batches, readable
+from chatapp.import_trees import TreeImporter, draft_of, parted_by_stored
 from chatapp.messages.vendor import without_imported
 from chatapp.messages.wire import (
     CUT_FROM,
     Cleaner,
-    InvalidMessageError,
     WireMessage,
-    check_size,
-    fields_of,
 )
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import path_messages, whole_content
+from chatapp.spooled_files import SpooledFile
 
 logger = logging.getLogger(__name__)
 MAX_TITLE_CHARS = 200
-MAX_KEY_CHARS = 100
-# What is stored in one transaction: between two of them an import can be stopped.
-BATCH_CONVERSATIONS = 100
-BATCH_MESSAGES = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +86,7 @@ def _nobody(results: Results, problems: ProblemList) -> None:
 def import_file(
     *,
     owner: Any,
-    content: bytes,
+    content: bytes | SpooledFile,
     name: str = "",
     model: str = "default",
     limits: FileLimits = NO_LIMITS,
@@ -127,20 +121,6 @@ def nothing_stored(problems: ProblemList) -> UnknownFormatError:
     return UnknownFormatError(f"Nothing of the file can be stored. {why}".strip())
 
 
-def batches(conversations: Sequence[Conversation]) -> Iterator[Sequence[Conversation]]:
-    """Yield conversations in order, some at a time: many short ones, or a long one alone."""
-    start, messages = 0, 0
-    for index, conversation in enumerate(conversations):
-        count = len(conversation.messages)
-        is_full = messages + count > BATCH_MESSAGES or index - start >= BATCH_CONVERSATIONS
-        if is_full and index > start:
-            yield conversations[start:index]
-            start, messages = index, 0
-        messages += count
-    if start < len(conversations):
-        yield conversations[start:]
-
-
 def import_batch(
     conversations: Sequence[Conversation],
     *,
@@ -155,8 +135,8 @@ def import_batch(
     messages, none of which can be stored, becomes no empty session.
     """
     unstorable = ProblemList()
-    readable = [_readable(conversation, unstorable) for conversation in conversations]
-    batch = _Batch(owner=owner, model=model, readable=readable)
+    ready = [readable(conversation, unstorable) for conversation in conversations]
+    batch = _Batch(owner=owner, model=model, readable=ready)
     try:
         results, found = batch.store(unstorable, note)
     except IntegrityError:  # another import of the same file was a moment faster
@@ -169,36 +149,12 @@ def import_batch(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Readable:
-    """A conversation, those of its messages that can be stored, and the key of its session."""
-
-    conversation: Conversation
-    messages: list[ImportedMessage]
-    key: str
-
-    @property
-    def is_nothing(self) -> bool:
-        return bool(self.conversation.messages) and not self.messages
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it can be stored together with others: it has no branches, and no parts."""
-        one = self.conversation
-        return not (self.is_nothing or one.parts) and is_one_line(self.messages, one.leaf)
-
-
-def _readable(conversation: Conversation, problems: ProblemList) -> _Readable:
-    messages = _storable(conversation, problems)
-    return _Readable(conversation=conversation, messages=messages, key=_key(conversation.identity))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     """Conversations that are stored in one transaction, for one owner."""
 
     owner: Any
     model: str
-    readable: Sequence[_Readable]
+    readable: Sequence[ReadableConversation]
 
     def store(self, unstorable: ProblemList, note: Note) -> tuple[Results, ProblemList]:
         """Store them; return what they became, and the problems with those that are added.
@@ -231,7 +187,7 @@ class _Batch:
 
     def _result(
         self,
-        one: _Readable,
+        one: ReadableConversation,
         made: Mapping[str, Session],
         known: Mapping[str, Session],
         problems: ProblemList,
@@ -250,7 +206,7 @@ class _Batch:
             created=True,
         )
 
-    def _columns(self, one: _Readable) -> dict[str, Any]:
+    def _columns(self, one: ReadableConversation) -> dict[str, Any]:
         """Return the columns of a new session."""
         conversation, clean = one.conversation, Cleaner()
         about = _imported(conversation, one.messages) | (
@@ -267,7 +223,9 @@ class _Batch:
         }
 
 
-def _import_tree(one: _Readable, columns: dict[str, Any], problems: ProblemList) -> Session:
+def _import_tree(
+    one: ReadableConversation, columns: dict[str, Any], problems: ProblemList
+) -> Session:
     """Store a conversation that has branches, or parts of apps, as a new session."""
     session = transcript.create_session(**columns)
     importer = TreeImporter(session, one.messages)
@@ -308,33 +266,6 @@ def _parts() -> dict[str, ExportPart]:
 def _imported(conversation: Conversation, messages: Sequence[ImportedMessage]) -> dict[str, Any]:
     """Return what a session's metadata remembers of the file it came from."""
     return {"import": _fingerprint(messages) | {"format": conversation.format}}
-
-
-def _storable(conversation: Conversation, problems: ProblemList) -> list[ImportedMessage]:
-    """Return the messages that can be stored; children of others hang under what is above."""
-    kept: list[ImportedMessage] = []
-    replaced: dict[str, str | None] = {}
-    for number, message in enumerate(conversation.messages, 1):
-        parent = message.parent
-        while parent in replaced:
-            parent = replaced[parent]
-        try:
-            fields = fields_of(message.wire)
-            check_size(
-                fields,
-                most_chars=chatapp_settings.max_message_chars,
-                most_part_chars=chatapp_settings.max_part_chars,
-            )
-        except InvalidMessageError as error:
-            problems.append(Problem(line=number, text=f"Message {number} was left out: {error}"))
-            replaced[message.key] = parent
-            continue
-        kept.append(_under(message, parent))
-    return kept
-
-
-def _under(message: ImportedMessage, parent: str | None) -> ImportedMessage:
-    return message if parent == message.parent else replace(message, parent=parent)
 
 
 def _import_rest(
@@ -378,12 +309,6 @@ def _is_untouched(session: Session, messages: Sequence[ImportedMessage]) -> bool
     """
     stored = Message.objects.filter(session=session, kind__in=Message.SPOKEN).count()
     return stored == sum(message.kind in Message.SPOKEN for message in messages)
-
-
-def _key(identity: str) -> str:
-    if len(identity) <= MAX_KEY_CHARS:
-        return identity
-    return hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()
 
 
 def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:

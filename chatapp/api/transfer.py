@@ -28,17 +28,18 @@ from chatapp.import_work import ImportEndedError, ImportFailedError
 from chatapp.imports import Accepted, TooManyImportsError, accept_file
 from chatapp.messages.verbosity import Verbosity
 from chatapp.pools import CLIENT_LEFT, Pool, answered_in
+from chatapp.spooled_files import SpooledFile
 from chatapp.transfer import export_sessions
 
 
 class RawParser(parsers.BaseParser):
-    """Takes any body as bytes: a file's format is told from its content."""
+    """Takes any body as a file: its format is told from its content."""
 
     media_type = "*/*"
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
-        """Return the body's bytes."""
-        return stream.read()
+        """Return the body as a file."""
+        return SpooledFile.read_from(stream)
 
 
 PREFER_BACKGROUND = "respond-async"
@@ -99,7 +100,7 @@ class ImportView(KnownQueryView):
         }
         return Response(body, status=status.HTTP_201_CREATED, headers=where)
 
-    def _accepted(self, content: bytes, name: str, *, in_background: bool) -> Accepted:
+    def _accepted(self, content: SpooledFile, name: str, *, in_background: bool) -> Accepted:
         # Our ASGI handler tells of a client that goes away; other servers do not.
         left: Any = getattr(self.request, "scope", {}).get(CLIENT_LEFT)
         try:
@@ -122,14 +123,14 @@ class ImportView(KnownQueryView):
             refusal.wait = error.retry_after
             raise refusal from error
 
-    def _content(self, request: Request) -> tuple[bytes, str]:
+    def _content(self, request: Request) -> tuple[SpooledFile, str]:
         data: Any = request.data
-        if isinstance(data, bytes):
+        if isinstance(data, SpooledFile):
             return data, ""
         upload = data.get("file")
         if upload is None or isinstance(upload, str):
             raise ValidationError({"file": ["Send the file as the form's field `file`."]})
-        return upload.read(), upload.name or ""
+        return SpooledFile(upload.chunks()), upload.name or ""
 
 
 class ExportSchema(ApiSchema):

@@ -7,7 +7,7 @@ follows a result is a message of its own: call, result, text, as Chat Completion
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -106,11 +106,11 @@ class AnswerBuilder:
                 messages.append(_message(step))
             messages += step.results
         if created_at:
-            messages = [replace(message, created_at=created_at) for message in messages]
+            messages = [message.changed(created_at=created_at) for message in messages]
         answers = [n for n, message in enumerate(messages) if message.wire["role"] == "assistant"]
         if answers and (usage or finish_reason):
             last = messages[answers[-1]]
-            messages[answers[-1]] = replace(last, usage=usage, finish_reason=finish_reason)
+            messages[answers[-1]] = last.changed(usage=usage, finish_reason=finish_reason)
         return messages
 
 
@@ -142,6 +142,6 @@ def _message(step: _AnswerStep) -> ImportedMessage:
 def chained(messages: Sequence[ImportedMessage]) -> tuple[ImportedMessage, ...]:
     """Return the messages as one line, with keys by their numbers from 1."""
     return tuple(
-        replace(message, key=str(number), parent=str(number - 1) if number > 1 else None)
+        message.changed(key=str(number), parent=str(number - 1) if number > 1 else None)
         for number, message in enumerate(messages, start=1)
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from chatapp.formats.answers import chained
+from chatapp.formats.message_shelf import Keep
 from chatapp.formats.reading import (
     DamagedError,
     Document,
@@ -55,13 +56,13 @@ def _conversations(document: Document, problems: list[Problem]) -> Iterator[Conv
             continue
         for number, item in enumerate(value["history"], start=1):
             try:
-                yield _conversation(item, number, problems)
+                yield _conversation(item, number, problems, document.keep)
             except DamagedError as error:
                 text = f"Conversation {number} of the history was left out: {error}."
                 problems.append(Problem(line=number, text=text))
 
 
-def _conversation(value: Any, number: int, problems: list[Problem]) -> Conversation:
+def _conversation(value: Any, number: int, problems: list[Problem], keep: Keep) -> Conversation:
     if not isinstance(value, dict):
         raise DamagedError(f"it is not an object but {shown(value)}")
     if not isinstance(value.get("messages"), list):
@@ -69,7 +70,7 @@ def _conversation(value: Any, number: int, problems: list[Problem]) -> Conversat
     read: list[ImportedMessage] = []
     for place, item in enumerate(value["messages"], start=1):
         try:
-            read.append(_message(item))
+            read.append(keep(_message(item)))
         except DamagedError as error:
             text = f"Message {place} of conversation {number} was left out: {error}."
             problems.append(Problem(line=number, text=text))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from chatapp.formats.message_shelf import Keep
 from chatapp.formats.reading import (
     DamagedError,
     Document,
@@ -76,12 +77,12 @@ def parse(document: Document) -> ParsedFile:
     return read_all(document, name=NAME, holds=_is_conversation, read=_conversation)
 
 
-def _conversation(value: Wire, line: int, problems: list[Problem]) -> Conversation:
+def _conversation(value: Wire, line: int, problems: list[Problem], keep: Keep) -> Conversation:
     mapping = value.get("mapping")
     if not isinstance(mapping, dict) or not mapping:
         raise DamagedError("it has no `mapping`, which holds the messages; export it again")
-    tree = grown(_nodes(mapping, line, problems), line=line, problems=problems)
-    answers = _Answers(tree, finished=_finished(mapping))
+    tree = grown(_nodes(mapping, line, problems, keep), line=line, problems=problems)
+    answers = _Answers(tree, finished=_finished(mapping), keep=keep)
     for node in tree.nodes:
         answers.take(node)
     messages, keys = answers.joined_tree().messages()
@@ -130,7 +131,9 @@ def _shown_last(value: Wire, tree: Tree, line: int, problems: list[Problem]) -> 
 # --- one node -------------------------------------------------------------------------------------
 
 
-def _nodes(mapping: Mapping[str, Any], line: int, problems: list[Problem]) -> list[TreeNode]:
+def _nodes(
+    mapping: Mapping[str, Any], line: int, problems: list[Problem], keep: Keep
+) -> list[TreeNode]:
     nodes: list[TreeNode] = []
     unread = Counter[str]()
     for identifier, value in mapping.items():
@@ -148,7 +151,7 @@ def _nodes(mapping: Mapping[str, Any], line: int, problems: list[Problem]) -> li
             TreeNode(
                 id=identifier,
                 parent=parent if parent is None or isinstance(parent, str) else shown(parent),
-                messages=(said,) if said else (),
+                messages=(keep(said),) if said else (),
                 children=[child for child in _list(listed) if isinstance(child, str)],
             )
         )
@@ -304,46 +307,49 @@ class _Unit:
 
     id: str
     parent: str | None
-    first: ImportedMessage
-    last: ImportedMessage
+    said: list[ImportedMessage]
     call: str = ""
-    texts: list[str] = field(default_factory=list)
-    thoughts: list[str] = field(default_factory=list)
-    about: dict[str, Any] = field(default_factory=dict)
 
-    def add(self, message: ImportedMessage) -> None:
-        """Go on with what the next node says."""
-        text = message.wire["content"] or ""
-        goes_on = self.last.finish_reason == "length"
-        apart = "" if goes_on or not self.texts or not text else "\n\n"
-        self.texts += [apart, text] if text else []
-        self.thoughts.append(message.reasoning)
-        self.about = merged(self.about, message.wire.get(VENDOR, {}).get("about", {}))
-        self.last = message
+    @property
+    def first(self) -> ImportedMessage:
+        return self.said[0]
 
-    def node(self) -> TreeNode:
-        """Return the unit as a node with one message."""
-        calls = self.last.wire.get("tool_calls")
-        text = "".join(self.texts)
-        wire = self.first.wire | {"content": text or (None if calls else "")}
-        vendor = kept_of_file(self.about).vendor
-        message = replace(
-            self.last,
-            wire=wire
+    @property
+    def last(self) -> ImportedMessage:
+        return self.said[-1]
+
+    def message(self) -> ImportedMessage:
+        """Return what the nodes say as one message."""
+        texts: list[str] = []
+        about: dict[str, Any] = {}
+        goes_on = False
+        for message in self.said:
+            wire = message.wire
+            text = wire["content"] or ""
+            apart = "" if goes_on or not texts or not text else "\n\n"
+            texts += [apart, text] if text else []
+            about = merged(about, wire.get(VENDOR, {}).get("about", {}))
+            goes_on = message.finish_reason == "length"
+        first, last = self.first.whole(), self.last.whole()
+        calls = last.wire.get("tool_calls")
+        vendor = kept_of_file(about).vendor
+        return last.changed(
+            wire=first.wire
+            | {"content": "".join(texts) or (None if calls else "")}
             | ({"tool_calls": calls} if calls else {})
             | ({VENDOR: vendor} if vendor else {}),
-            reasoning=joined(self.thoughts),
-            created_at=self.first.created_at or self.last.created_at,
-            metadata=self.first.metadata | self.last.metadata,
+            reasoning=joined(message.reasoning for message in self.said),
+            created_at=first.created_at or last.created_at,
+            metadata=first.metadata | last.metadata,
         )
-        return TreeNode(id=self.id, parent=self.parent, messages=(message,))
 
 
 class _Answers:
     """Takes the nodes of a tree, parents first, and joins those of one answer or one result."""
 
-    def __init__(self, tree: Tree, *, finished: Container[str]) -> None:
+    def __init__(self, tree: Tree, *, finished: Container[str], keep: Keep) -> None:
         self._finished = finished
+        self._keep = keep
         self._units: dict[str, _Unit] = {}
         self._of_node: dict[str, str] = {}
         self._children = Counter(node.parent for node in tree.nodes)
@@ -358,7 +364,7 @@ class _Answers:
         above = self._units[self._of_node[node.parent]] if node.parent is not None else None
         is_only = self._children[node.parent] == 1
         if above is not None and is_only and self._goes_on(above, node.parent, message):
-            above.add(message)
+            above.said.append(message)
             above.call = _call_id(message) or above.call
             self._of_node[node.id] = above.id
             return
@@ -367,12 +373,11 @@ class _Answers:
         call = above.call if above is not None else ""
         if message.wire["role"] == "tool":
             wire = message.wire | ({"tool_call_id": call} if call else {})
-            message = replace(message, wire=wire)
+            message = self._keep(message.changed(wire=wire))
         else:
             call = _call_id(message)
         parent = above.id if above is not None else None
-        unit = _Unit(id=node.id, parent=parent, first=message, last=message, call=call)
-        unit.add(message)
+        unit = _Unit(id=node.id, parent=parent, said=[message], call=call)
         self._units[unit.id] = unit
         self._of_node[node.id] = unit.id
 
@@ -382,8 +387,11 @@ class _Answers:
 
     def joined_tree(self) -> Tree:
         """The tree of the messages that were put together."""
-        nodes = tuple(unit.node() for unit in self._units.values())
-        return Tree(nodes=nodes, nearest={})
+        nodes = (
+            TreeNode(id=unit.id, parent=unit.parent, messages=(self._keep(unit.message()),))
+            for unit in self._units.values()
+        )
+        return Tree(nodes=tuple(nodes), nearest={})
 
     def _goes_on(self, above: _Unit, parent: str | None, message: ImportedMessage) -> bool:
         """Whether a node goes on with what the one above it says."""
@@ -399,7 +407,7 @@ class _Answers:
             self._answered.add(above.id)
             return above
         if above.id not in self._sizes:
-            self._sizes[above.id] = len(compact_json(above.node().messages[0].wire))
+            self._sizes[above.id] = len(compact_json(above.message().wire))
         size = self._sizes[above.id]
         if size > self._repeatable:
             return self._units[above.parent] if above.parent is not None else None

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from chatapp.formats import claude_records as records
 from chatapp.formats.claude_records import holds_message
+from chatapp.formats.file_records import Record, items_as_records, only_objects
+from chatapp.formats.message_shelf import Keep, as_it_is
 from chatapp.formats.reading import (
     DamagedError,
     Document,
-    Record,
     Wire,
     blocks_of,
     content_of,
     count,
-    digest,
+    digest_of_line,
     is_block,
     joined,
     moment,
-    only_objects,
     text_or_empty,
     unread_kinds,
 )
@@ -31,6 +31,7 @@ from chatapp.formats.records import (
     ParsedFile,
     Problem,
     ProblemList,
+    Wires,
     place_before,
     placeholder,
 )
@@ -42,13 +43,14 @@ class _AnswerPieces:
     """An answer of the model while its records are still coming in."""
 
     index: int
-    messages: list[Wire] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
 
 class SessionReader:
     """Takes records one by one (`take`) and gives the messages in the end (`messages`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Keep = as_it_is) -> None:
+        self._keep = keep
         self.problems = ProblemList()
         self.microcompactions: list[dict[str, Any]] = []
         self.model = ""
@@ -86,13 +88,14 @@ class SessionReader:
     def messages(self) -> tuple[ImportedMessage, ...]:
         """The finished messages; answers are put together from their records."""
         for item in self._answers:
-            self._messages[item.index] = replace(
-                self._messages[item.index],
-                wire=records.answer(item.messages),
-                reasoning=records.reasoning(item.messages),
-                usage=records.usage(item.messages),
-                finish_reason=records.finish_reason(item.messages),
+            said = [record.value["message"] for record in item.records]
+            whole = self._messages[item.index].changed(
+                wire=records.answer(said),
+                reasoning=records.reasoning(said),
+                usage=records.usage(said),
+                finish_reason=records.finish_reason(said),
             )
+            self._messages[item.index] = self._keep(whole)
         return place_before(self._messages, self._moved)
 
     @property
@@ -197,7 +200,7 @@ class SessionReader:
             item = self._open_answers[identifier]
             if uuid := text_or_empty(record.value.get("uuid")):
                 self._message_at[uuid] = self._messages[item.index].key
-        item.messages.append(message)
+        item.records.append(record)
 
     def _add_summary(self, record: Record) -> None:
         """Puts a placeholder where the conversation was compacted, or before what was preserved."""
@@ -220,11 +223,11 @@ class SessionReader:
         head = _object(compaction.get("preservedSegment")).get("headUuid")
         kept = self._message_at.get(head) if isinstance(head, str) else None
         if kept is None:
-            self._messages.append(message)
+            self._messages.append(self._keep(message))
             self._tail = message.key
         else:
             stood_after = {**message.metadata, "stood_after": self._tail}
-            self._moved[kept].append(replace(message, metadata=stood_after))
+            self._moved[kept].append(self._keep(message.changed(metadata=stood_after)))
         self._boundary = {}
         self._open_answers.clear()
 
@@ -232,15 +235,14 @@ class SessionReader:
         self, record: Record, wire: Wire, *, metadata: dict[str, Any] | None = None
     ) -> None:
         key = self._key(record)
-        self._messages.append(
-            ImportedMessage(
-                key=key,
-                parent=self._tail,
-                wire=wire,
-                created_at=moment(record.value.get("timestamp")),
-                metadata=metadata or {},
-            )
+        message = ImportedMessage(
+            key=key,
+            parent=self._tail,
+            wire=wire,
+            created_at=moment(record.value.get("timestamp")),
+            metadata=metadata or {},
         )
+        self._messages.append(self._keep(message))
         self._tail = key
 
     def _key(self, record: Record) -> str:
@@ -288,7 +290,7 @@ def parse(document: Document) -> ParsedFile:
     titles = _titles(records, sessions)
     conversations = []
     for session_id, session in sessions.items():
-        reader = SessionReader()
+        reader = SessionReader(document.keep)
         for record in session:
             reader.take(record)
         problems += reader.all_problems()
@@ -304,7 +306,7 @@ def _records(document: Document) -> Sequence[Record]:
     lines = container.get("loglines") if isinstance(container, dict) else None
     if not isinstance(lines, list):
         return document.records
-    return [Record(line=number, value=line) for number, line in enumerate(lines, start=1)]
+    return list(items_as_records(lines))
 
 
 def _sessions(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -331,7 +333,7 @@ def _conversation(
         metadata["microcompactions"] = reader.microcompactions
     return Conversation(
         format=NAME,
-        identity=f"{NAME}:{session_id}:{first or digest([m.wire for m in messages])}",
+        identity=f"{NAME}:{session_id}:{first or digest_of_line(items=Wires(messages))}",
         title=title,
         messages=messages,
         leaf=reader.leaf,

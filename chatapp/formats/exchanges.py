@@ -269,8 +269,7 @@ def _going_on(earlier: Conversation, later: Conversation) -> Conversation:
         if not any((*adds, beside)):
             continue  # quick: a long log repeats each message many times
         repeated = messages[index]
-        messages[index] = replace(
-            repeated,
+        messages[index] = repeated.changed(
             wire={**beside, **repeated.wire},
             usage=repeated.usage or known.usage,
             finish_reason=repeated.finish_reason or known.finish_reason,

@@ -10,34 +10,37 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from chatapp.formats.reading import Document, refuse_lines, refuse_marks
-from chatapp.formats.records import FileLimits
+from chatapp.formats.file_records import Record, items_as_records, values_of
+from chatapp.formats.reading import Document
+from chatapp.formats.records import FileLimits, refuse_lines, refuse_marks
+from chatapp.spooled_files import SpooledFile
 
 LONGEST_FIRST_LINE = 1_000_000
 """Bytes of a first line that is decoded to see whether the file consists of lines."""
 
 
-def refuse_at_sight(content: bytes, limits: FileLimits) -> None:
+def refuse_at_sight(content: SpooledFile, limits: FileLimits) -> None:
     """Raise TooMuchInFileError where counting bytes shows that a file holds more than it may.
 
     Lines are counted where the first one holds a value of its own.
     """
     refuse_marks(_marks(content), limits)
-    end = content.find(b"\n")
-    if 0 <= end <= LONGEST_FIRST_LINE and _is_one_value(content[:end]):
-        refuse_lines(content.count(b"\n") + (not content.endswith(b"\n")), limits)
+    beginning = content.read(0, LONGEST_FIRST_LINE + 1)
+    end = beginning.find(b"\n")
+    if end >= 0 and _is_one_value(beginning[:end]):
+        refuse_lines(content.lines(), limits)
 
 
-def is_large(content: bytes, *, size: int, pieces: int) -> bool:
+def is_large(content: SpooledFile, *, size: int, pieces: int) -> bool:
     """Whether a file has more bytes than `size`, or more lines, brackets and colons than `pieces`.
 
     Those decide how long it takes to be read.
     """
-    return len(content) > size or _marks(content) + content.count(b"\n") > pieces
+    return content.size > size or _marks(content) + content.count(b"\n") > pieces
 
 
-def _marks(content: bytes) -> int:
-    return content.count(b"[") + content.count(b"{") + content.count(b":")
+def _marks(content: SpooledFile) -> int:
+    return content.count(b"[", b"{", b":")
 
 
 def _is_one_value(line: bytes) -> bool:
@@ -61,8 +64,8 @@ def telling(document: Document) -> Document:
     record = document.records[0]
     if not isinstance(record.value, list):
         return document
-    items = [item for item in record.value if _tells(item, seen)]
-    return replace(document, records=(replace(record, value=items),))
+    items = values_of([one for one in items_as_records(record.value) if _tells(one.value, seen)])
+    return replace(document, records=(Record(line=record.line, value=items),))
 
 
 def _tells(value: Any, seen: set[Any]) -> bool:

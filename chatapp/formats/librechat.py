@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from chatapp.formats.answers import AnswerBuilder
+from chatapp.formats.message_shelf import Keep
 from chatapp.formats.reading import (
     DamagedError,
     Document,
@@ -56,8 +57,8 @@ def parse(document: Document) -> ParsedFile:
     return read_all(document, name=NAME, holds=_is_conversation, read=_conversation)
 
 
-def _conversation(value: Wire, line: int, problems: list[Problem]) -> Conversation:
-    nodes = list(_nodes(_messages(value) or [], line, problems))
+def _conversation(value: Wire, line: int, problems: list[Problem], keep: Keep) -> Conversation:
+    nodes = list(_nodes(_messages(value) or [], line, problems, keep))
     tree = grown(nodes, line=line, problems=problems)
     messages, keys = tree.messages()
     newest = tree.newest()
@@ -86,7 +87,9 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _nodes(messages: Sequence[Any], line: int, problems: list[Problem]) -> Iterator[TreeNode]:
+def _nodes(
+    messages: Sequence[Any], line: int, problems: list[Problem], keep: Keep
+) -> Iterator[TreeNode]:
     ids: list[str] = []
     taken: set[str] = set()
     left_out = Counter[str]()
@@ -95,7 +98,7 @@ def _nodes(messages: Sequence[Any], line: int, problems: list[Problem]) -> Itera
         identifier = unique_id(links.get("messageId"), taken, number)
         said: tuple[ImportedMessage, ...] = ()
         try:
-            said = _said(value, left_out)
+            said = tuple(map(keep, _said(value, left_out)))
         except DamagedError as error:
             text = f"The message {shown(identifier)} was left out: {error}."
             problems.append(Problem(line=line, text=text))

@@ -8,36 +8,46 @@ descendants of a node in one list.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from chatapp.formats.stored_json import DROPPED_EACH, Buffer, drop_pages
 
 NESTED_UNDER = "nested_under"
 """Key of a node in a list of all descendants: the index of its parent in that list."""
 
-CHILD_KEYS = frozenset({'"children"', '"replies"'})
+CHILD_KEYS = (b'"children"', b'"replies"')
 """Keys, as they stand in the text, of lists that hold nodes of the same kind as their owner."""
 
 # A text that does not end is a token, too: looking for its end again and again would take long.
-_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
-_COLON = re.compile(r"[ \t\r\n]*:[ \t\r\n]*")
-_OBJECT = re.compile(r"[ \t\r\n]*\{[ \t\r\n]*")
-_CLOSING = {"{": "}", "[": "]"}
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_COLON = re.compile(rb"[ \t\r\n]*:[ \t\r\n]*")
+_OBJECT = re.compile(rb"[ \t\r\n]*\{[ \t\r\n]*")
+_CLOSING = {b"{": b"}", b"[": b"]"}
+_LONGEST_KEY = max(map(len, CHILD_KEYS))
+
+Piece = bytes | tuple[int, int]
+"""What is written: bytes, or from where to where they stand in the text."""
 
 
 @dataclass(slots=True)
 class _Family:
     """A node whose list of children takes up all its descendants, in the order of the text."""
 
-    texts: list[list[str]] = field(default_factory=list)
+    texts: list[list[Piece]] = field(default_factory=list)
 
-    def written(self) -> str:
-        return ",".join("".join(pieces) for pieces in self.texts)
+    def written(self) -> Iterator[Piece]:
+        for number, pieces in enumerate(self.texts):
+            if number:
+                yield b","
+            yield from pieces
 
 
 @dataclass(slots=True)
 class _Open:
     """A bracket that is still open; `node` is set where it begins a node of a family."""
 
-    sign: str
+    sign: bytes
     holds_nodes: bool = False
     node: int | None = None
 
@@ -45,19 +55,19 @@ class _Open:
 class _Writer:
     """Writes the text of one value piece by piece; what belongs to a node goes to that node."""
 
-    def __init__(self, text: str, start: int) -> None:
+    def __init__(self, text: Buffer, start: int) -> None:
         self._text = text
         self._from = start
-        self._root: list[str] = []
+        self._root: list[Piece] = []
         self._family: _Family | None = None
         self._open: list[_Open] = []
         self._nodes: list[int] = []
         self.has_moved = False
 
-    def opens(self, sign: str, at: int, *, holds_nodes: bool) -> None:
+    def opens(self, sign: bytes, at: int, *, holds_nodes: bool) -> None:
         """Take an opening bracket."""
         around = self._open[-1] if self._open else None
-        if around is not None and around.holds_nodes and sign == "{":
+        if around is not None and around.holds_nodes and sign == b"{":
             self._begin_node(at)
             return
         self._open.append(_Open(sign, holds_nodes=holds_nodes))
@@ -65,7 +75,7 @@ class _Writer:
             self._flush(at + 1)
             self._family = self._family or _Family()
 
-    def closes(self, sign: str, at: int) -> bool:
+    def closes(self, sign: bytes, at: int) -> bool:
         """Take a closing bracket; False where it closes nothing."""
         if not self._open or _CLOSING[self._open[-1].sign] != sign:
             return False
@@ -75,7 +85,7 @@ class _Writer:
             self._nodes.pop()
         elif closed.holds_nodes:
             if not self._nodes and self._family is not None:
-                self._root.append(self._family.written())
+                self._root += self._family.written()
                 self._family = None
             self._from = at
         return True
@@ -85,15 +95,23 @@ class _Writer:
         """Whether the value has ended."""
         return not self._open
 
-    def written(self, end: int) -> str:
-        """Return the text of the value, which ends before `end`."""
+    def written(self, end: int) -> Iterator[bytes]:
+        """Yield the text of the value, which ends before `end`."""
         self._flush(end)
-        return "".join(self._root)
+        dropped = 0
+        for piece in self._root:
+            if isinstance(piece, bytes):
+                yield piece
+                continue
+            yield self._text[piece[0] : piece[1]]
+            if abs(piece[1] - dropped) > DROPPED_EACH:
+                drop_pages(self._text, len(self._text))
+                dropped = piece[1]
 
     def _begin_node(self, at: int) -> None:
         family = self._family or _Family()
         parent = self._nodes[-1] if self._nodes else None
-        self._open.append(_Open("{", node=len(family.texts)))
+        self._open.append(_Open(b"{", node=len(family.texts)))
         self._nodes.append(len(family.texts))
         family.texts.append([])
         self._from = at
@@ -101,8 +119,8 @@ class _Writer:
             return
         found = _OBJECT.match(self._text, at)
         end = found.end() if found else at + 1
-        comma = "" if self._text[end : end + 1] == "}" else ","
-        family.texts[-1].append(f'{{"{NESTED_UNDER}":{parent}{comma}')
+        comma = "" if self._text[end : end + 1] == b"}" else ","
+        family.texts[-1].append(f'{{"{NESTED_UNDER}":{parent}{comma}'.encode())
         self._from = at + 1
         self.has_moved = True
 
@@ -110,7 +128,7 @@ class _Writer:
         pieces = self._root
         if self._nodes and self._family is not None:
             pieces = self._family.texts[self._nodes[-1]]
-        pieces.append(self._text[self._from : end])
+        pieces.append((self._from, end))
         self._from = end
 
 
@@ -121,18 +139,32 @@ def flattened(text: str, start: int) -> tuple[str, int] | None:
     were nested say under which of them (`nested_under`, an index into the list). None where
     nothing is nested like that, or the brackets do not fit.
     """
-    if not any(text.find(key, start) >= 0 for key in CHILD_KEYS):
+    content = text[start:].encode("utf-8", "surrogatepass")
+    found = flattened_pieces(content, 0)
+    if found is None:
+        return None
+    pieces, end = found
+    read = len(content[:end].decode("utf-8", "surrogatepass"))
+    return b"".join(pieces).decode("utf-8", "surrogatepass"), start + read
+
+
+def flattened_pieces(text: Buffer, start: int) -> tuple[Iterator[bytes], int] | None:
+    """The same of bytes: the pieces of what `flattened` returns, and where the value ends."""
+    if all(text.find(key, start) < 0 for key in CHILD_KEYS):
         return None
     writer = _Writer(text, start)
-    key, key_end = "", -1
-    position = start
-    while token := _TOKEN.search(text, position):
-        sign, at, position = token.group(), token.start(), token.end()
-        if sign[0] == '"':
-            key, key_end = sign if len(sign) < 20 else "", position
+    key, key_end, dropped = b"", -1, start
+    for token in _TOKEN.finditer(text, start):
+        at, position = token.span()
+        sign = text[at : at + 1]
+        if sign == b'"':
+            key = text[at:position] if position - at <= _LONGEST_KEY else b""
+            key_end = position
+            if at - dropped > DROPPED_EACH:
+                dropped = drop_pages(text, at)
         elif sign in _CLOSING:
             is_list_of_nodes = (
-                sign == "["
+                sign == b"["
                 and key in CHILD_KEYS
                 and _OBJECT.match(text, position) is not None
                 and (colon := _COLON.match(text, key_end)) is not None

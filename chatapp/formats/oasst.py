@@ -5,30 +5,62 @@ The same trees also come as single messages, one a line, that name their tree an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
 
-from chatapp.formats.reading import DamagedError, Document, Wire, moment, shown, text_or_empty
+from chatapp.formats.file_records import Record
+from chatapp.formats.message_shelf import Keep
+from chatapp.formats.reading import (
+    DamagedError,
+    Document,
+    Wire,
+    moment,
+    shown,
+    text_or_empty,
+)
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.formats.registry import Format
-from chatapp.formats.trees import Tree, TreeNode, descendants, end_of, grown, items_of, unique_id
+from chatapp.formats.trees import (
+    Tree,
+    TreeNode,
+    descendants,
+    end_of,
+    grown,
+    items_of,
+    records_of,
+    unique_id,
+)
 
 NAME = "oasst"
 ROLES = {"prompter": "user", "assistant": "assistant"}
 _ABOUT = ("tree_state", "lang")
+UNRANKED = 1 << 31
+"""What no file ranks as low."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TreeSource:
-    """A tree of the file: the line it starts on, what is said of it, and its messages.
+    """A tree of the file: the record it starts with, and those of messages that stand alone.
 
     Each message comes with its line and the number of its parent, where it hangs inside that.
     """
 
-    line: int
-    about: Wire
-    messages: list[tuple[int, Any, int | None]]
+    record: Record
+    single: list[Record] = field(default_factory=list)
+
+    @property
+    def about(self) -> Wire:
+        """What the tree says of itself, or its first message does."""
+        return cast(Wire, self.record.value)
+
+    def messages(self) -> Iterator[tuple[int, Any, int | None]]:
+        """Yield the messages."""
+        if self.single:
+            yield from ((record.line, record.value, None) for record in self.single)
+            return
+        for _, node, parent in descendants([self.about["prompt"]], key="replies"):
+            yield self.record.line, node, parent
 
 
 def recognises(document: Document) -> bool:
@@ -51,36 +83,36 @@ def _is_message(value: Any) -> bool:
 def parse(document: Document) -> ParsedFile:
     """The trees of the file, each a conversation; damaged messages are left out and told."""
     problems = ProblemList()
-    conversations = tuple(_conversation(one, problems) for one in _sources(document, problems))
+    sources = _sources(document, problems)
+    conversations = tuple(_conversation(one, problems, document.keep) for one in sources)
     return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
 def _sources(document: Document, problems: list[Problem]) -> list[_TreeSource]:
     found: list[_TreeSource] = []
     by_tree: dict[str, _TreeSource] = {}
-    for line, value in items_of(document):
+    for record in records_of(document):
+        value = record.value
         if _is_tree(value):
-            inside = descendants([value["prompt"]], key="replies")
-            messages = [(line, node, parent) for _, node, parent in inside]
-            found.append(_TreeSource(line=line, about=value, messages=messages))
+            found.append(_TreeSource(record=record))
         elif _is_message(value):
             tree = text_or_empty(value["message_tree_id"])
             if tree not in by_tree:
-                by_tree[tree] = _TreeSource(line=line, about=value, messages=[])
+                by_tree[tree] = _TreeSource(record=record)
                 found.append(by_tree[tree])
-            by_tree[tree].messages.append((line, value, None))
+            by_tree[tree].single.append(record)
         else:
             text = "It was left out: it holds no conversation tree."
-            problems.append(Problem(line=line, text=text))
+            problems.append(Problem(line=record.line, text=text))
     return found
 
 
-def _conversation(source: _TreeSource, problems: list[Problem]) -> Conversation:
+def _conversation(source: _TreeSource, problems: list[Problem], keep: Keep) -> Conversation:
     nodes, ranks = [], {}
-    for node, rank in _nodes(source.messages, problems):
+    for node, rank in _nodes(source.messages(), problems, keep):
         nodes.append(node)
         ranks[node.id] = rank
-    tree = grown(nodes, line=source.line, problems=problems)
+    tree = grown(nodes, line=source.record.line, problems=problems)
     messages, keys = tree.messages()
     best = _best(tree, ranks)
     native = text_or_empty(source.about.get("message_tree_id"))
@@ -96,13 +128,13 @@ def _conversation(source: _TreeSource, problems: list[Problem]) -> Conversation:
 
 
 def _about(source: _TreeSource) -> dict[str, Any]:
-    first = source.messages[0][1] if source.messages else None
+    _, first, _ = next(source.messages(), (0, None, None))
     said = {**first, **source.about} if isinstance(first, dict) else source.about
     return {key: said[key] for key in _ABOUT if isinstance(said.get(key), str)}
 
 
 def _nodes(
-    messages: Sequence[tuple[int, Any, int | None]], problems: list[Problem]
+    messages: Iterable[tuple[int, Any, int | None]], problems: list[Problem], keep: Keep
 ) -> Iterator[tuple[TreeNode, int]]:
     """Yield every message as a node, with its rank among its siblings."""
     ids: list[str] = []
@@ -113,7 +145,7 @@ def _nodes(
         named = text_or_empty(links.get("parent_id")) or None
         said: tuple[ImportedMessage, ...] = ()
         try:
-            said = (_message(value),)
+            said = (keep(_message(value)),)
         except DamagedError as error:
             text = f"The message {shown(identifier)} was left out: {error}."
             problems.append(Problem(line=line, text=text))
@@ -123,7 +155,7 @@ def _nodes(
         rank = links.get("rank")
         yield (
             TreeNode(id=identifier, parent=parent, messages=said),
-            rank if isinstance(rank, int) else len(messages),
+            rank if isinstance(rank, int) else UNRANKED,
         )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from chatapp.formats.message_shelf import Keep
 from chatapp.formats.openai_responses import ItemReader
 from chatapp.formats.reading import (
     DamagedError,
@@ -72,10 +73,12 @@ def parse(document: Document) -> ParsedFile:
     return read_all(document, name=NAME, holds=_is_chat, read=_conversation)
 
 
-def _conversation(value: Wire, line: int, problems: list[Problem]) -> Conversation:
+def _conversation(value: Wire, line: int, problems: list[Problem], keep: Keep) -> Conversation:
     chat = _chat(value)
     history = _object(chat.get("history"))
-    tree = grown(_nodes(chat, history, line, problems), line=line, problems=problems)
+    tree = grown(
+        _nodes(chat, history, _NodeReader(line, problems, keep)), line=line, problems=problems
+    )
     messages, keys = tree.messages()
     last = _shown_last(history, tree, line, problems)
     params = _object(chat.get("params"))
@@ -113,8 +116,7 @@ def _shown_last(history: Wire, tree: Tree, line: int, problems: list[Problem]) -
 # --- one node -------------------------------------------------------------------------------------
 
 
-def _nodes(chat: Wire, history: Wire, line: int, problems: list[Problem]) -> list[TreeNode]:
-    reader = _NodeReader(line, problems)
+def _nodes(chat: Wire, history: Wire, reader: _NodeReader) -> list[TreeNode]:
     mapping = history.get("messages")
     if isinstance(mapping, dict) and mapping:
         nodes = [reader.node(identifier, value) for identifier, value in mapping.items()]
@@ -140,7 +142,8 @@ def _listed(chat: Wire, reader: _NodeReader) -> Iterator[TreeNode]:
 class _NodeReader:
     """Reads the messages of one chat, and keeps what has no place in them."""
 
-    def __init__(self, line: int, problems: list[Problem]) -> None:
+    def __init__(self, line: int, problems: list[Problem], keep: Keep) -> None:
+        self._keep = keep
         self._line = line
         self._problems = problems
         self._left_out = Counter[str]()
@@ -149,7 +152,7 @@ class _NodeReader:
         """Return a message as a node; one that is damaged says nothing."""
         said: tuple[ImportedMessage, ...] = ()
         try:
-            said = self._said(identifier, value)
+            said = tuple(map(self._keep, self._said(identifier, value)))
         except DamagedError as error:
             text = f"The message {shown(identifier)} was left out: {error}."
             self._problems.append(Problem(line=self._line, text=text))

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from chatapp.formats.answers import chained
 from chatapp.formats.exchanges import (
-    Dialect,
-    body_in,
-    exchange_in,
     longest_of_each,
-    response_in,
-    time_of,
 )
+from chatapp.formats.message_shelf import Keep, as_it_is
 from chatapp.formats.openai_export import to_json, to_openai_chat_jsonl
-from chatapp.formats.openai_messages import CheckedMessage, check_message, is_foreign, is_message
+from chatapp.formats.openai_messages import CheckedMessage, check_message
+from chatapp.formats.openai_sources import (
+    MESSAGE_LISTS,
+    Source,
+    is_readable,
+    message_list,
+    sources_of,
+)
 from chatapp.formats.own_parts import OWN_KEY, OwnParts, read_parts
 from chatapp.formats.reading import (
     DamagedError,
     Document,
-    Record,
     Wire,
     digest,
+    digest_of_line,
     moment,
     text_or_empty,
 )
@@ -33,31 +37,18 @@ from chatapp.formats.records import (
     ParsedFile,
     Problem,
     ProblemList,
+    Wires,
 )
 from chatapp.formats.registry import Export, Format
 from chatapp.messages.vendor import ABOUT_KEYS, without_imported
 from chatapp.messages.wire import LEFT_OUT, VENDOR_LEFT_OUT, text_of
 
-MESSAGE_LISTS = ("messages", "traj")
 TIMES = ("created_at", "timestamp", "created")
 OWN_KEYS = frozenset(
     {*MESSAGE_LISTS, *TIMES, "title", "model", "response", "system_prompt", OWN_KEY}
 )
 PROMPTS = ("system_prompt", "system", "systemPrompt", "system_message", "instructions")
 NATIVE_IDS = ("task_id", "conversation_id", "session_id", "id")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """The object that holds a conversation, and the line (or item number) it starts on.
-
-    `numbers` are the lines of its messages; None if they all stand on `line`.
-    """
-
-    value: Wire
-    line: int
-    numbers: Sequence[int] | None
-    is_logged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +60,12 @@ class _AnswerMessage:
     usage: dict[str, Any] | None = None
 
 
-def message_list(value: Wire) -> list[Any] | None:
-    """The list that holds the messages, wherever the container keeps it."""
-    lists = (value.get(key) for key in MESSAGE_LISTS)
-    return next((found for found in lists if isinstance(found, list)), None)
-
-
-def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
+def read_conversation(
+    source: Source, problems: list[Problem], keep: Keep = as_it_is
+) -> Conversation:
     """The conversation without its damaged parts, which are added to the problems."""
     value = source.value
-    messages = _messages(source, problems)
+    messages = _messages(source, problems, keep)
     is_whole = len(messages) == len(message_list(value) or ())
     system_prompt = _system_prompt(messages, stated=value.get("system_prompt"))
     if system_prompt:
@@ -91,9 +78,9 @@ def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
     metadata = _metadata(value)
     return Conversation(
         format="openai_chat",
-        identity=_identity(system_prompt, [message.wire for message in messages], metadata),
+        identity=_identity(system_prompt, Wires(messages), metadata),
         title=text_or_empty(value.get("title")),
-        messages=_chained(messages, own),
+        messages=tuple(_chained(messages, own, keep)),
         system_prompt=system_prompt,
         tools=_tools(source, problems),
         model=_model(value),
@@ -103,7 +90,7 @@ def read_conversation(source: Source, problems: list[Problem]) -> Conversation:
     )
 
 
-def _messages(source: Source, problems: list[Problem]) -> list[ImportedMessage]:
+def _messages(source: Source, problems: list[Problem], keep: Keep) -> list[ImportedMessage]:
     messages = []
     for index, entry in enumerate(message_list(source.value) or ()):
         line = source.numbers[index] if source.numbers else source.line
@@ -114,7 +101,7 @@ def _messages(source: Source, problems: list[Problem]) -> list[ImportedMessage]:
             problems.append(Problem(line=line, text=f"{subject} was left out: {error}."))
             continue
         problems += _mended(checked, line, subject)
-        messages.append(_message(checked, created_at=_time(entry)))
+        messages.append(keep(_message(checked, created_at=_time(entry))))
     return messages
 
 
@@ -137,22 +124,14 @@ def _not_kept(checked: CheckedMessage) -> dict[str, Any]:
     return {VENDOR_LEFT_OUT: list(checked.left_out)} if checked.left_out else {}
 
 
-def _chained(messages: Sequence[ImportedMessage], own: OwnParts) -> tuple[ImportedMessage, ...]:
-    return tuple(
-        ImportedMessage(
-            key=str(number),
-            parent=str(number - 1) if number > 1 else None,
-            wire=message.wire,
-            reasoning=message.reasoning,
-            usage=message.usage,
-            finish_reason=message.finish_reason,
-            created_at=message.created_at,
-            pinned=number - 1 in own.pinned,
-            kind="note" if number - 1 in own.notes else "message",
-            metadata=message.metadata | _told_of(own, number - 1),
-        )
-        for number, message in enumerate(messages, start=1)
-    )
+def _chained(
+    messages: Sequence[ImportedMessage], own: OwnParts, keep: Keep
+) -> Iterator[ImportedMessage]:
+    for index, message in enumerate(chained(messages)):
+        is_note = index in own.notes
+        placed = message.changed(pinned=index in own.pinned, kind="note" if is_note else "message")
+        told = _told_of(own, index)
+        yield keep(placed.changed(metadata=placed.metadata | told)) if told else placed
 
 
 def _told_of(own: OwnParts, index: int) -> dict[str, Any]:
@@ -292,7 +271,8 @@ def _metadata(value: Wire) -> dict[str, Any]:
 def _identity(system_prompt: str, wires: Sequence[Wire], metadata: dict[str, Any]) -> str:
     native = next((metadata[key] for key in NATIVE_IDS if _is_id(metadata.get(key))), None)
     if native is None:
-        return f"openai_chat:{digest(system_prompt, list(map(without_imported, wires)))}"
+        said = digest_of_line(system_prompt, items=map(without_imported, wires))
+        return f"openai_chat:{said}"
     if _is_id(trial := metadata.get("trial")):
         native = f"{native}:{trial}"
     asked = next((wire["content"] for wire in wires if wire["role"] == "user"), None)
@@ -308,126 +288,18 @@ NAME = "openai_chat"
 
 def recognises(document: Document) -> bool:
     """Whether the file holds OpenAI chat messages in any of the known containers."""
-    return any(_is_readable(record.value) for record in document.records)
+    return any(is_readable(record.value) for record in document.records)
 
 
 def parse(document: Document) -> ParsedFile:
     """The conversations of the file; damaged messages are left out and named as problems."""
     problems = ProblemList()
-    sources = _sources(document, problems)
-    read = (read_conversation(source, problems) for source in sources)
+    sources = sources_of(document, problems)
+    read = (read_conversation(source, problems, document.keep) for source in sources)
     # In a log of requests each repeats those before it; elsewhere all stand for themselves.
     are_logged = any(source.is_logged for source in sources)
     conversations = tuple(longest_of_each(read) if are_logged else read)
     return ParsedFile(format=NAME, conversations=conversations, problems=problems)
-
-
-def _is_completion(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("choices"), list)
-
-
-LOGGED = Dialect(key="messages", is_message=is_message, is_response=_is_completion)
-
-
-def _logged(value: Any) -> Wire | None:
-    """The request in an object that holds one beside its response, with that inside it."""
-    if not isinstance(value, dict) or message_list(value) is not None:
-        return None
-    exchange = exchange_in(value, LOGGED)
-    if exchange is None or not _is_conversation(exchange.request):
-        return None
-    answered = exchange.response or value.get("response")
-    time = time_of(exchange)
-    known = {"response": answered, "created_at": time.isoformat() if time else None}
-    return {**exchange.request, **{key: item for key, item in known.items() if item}}
-
-
-def _is_readable(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(map(_is_readable_item, value))
-    return _is_readable_item(value)
-
-
-def _is_readable_item(value: Any) -> bool:
-    return is_message(value) or _is_conversation(value) or _logged(value) is not None
-
-
-def _is_conversation(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(map(is_message, value)) and not any(map(is_foreign, value))
-    if not isinstance(value, dict) or isinstance(value.get("history"), dict):
-        return False  # with a history object the flat list is Open WebUI's copy of its tree
-    messages = message_list(value)
-    return messages == [] or _is_conversation(messages)
-
-
-def _sources(document: Document, problems: list[Problem]) -> list[Source]:
-    if document.is_lines:
-        return _sources_of_lines(document, problems)
-    value = document.records[0].value
-    if is_message(value):
-        return [_source([value], 1, numbered=True)]
-    if _is_conversation(value):
-        return [_source(value, 1, numbered=True)]
-    sources = []
-    for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
-        if _is_conversation(item):
-            sources.append(_source(item, number, numbered=False))
-        elif (logged := _logged(item)) is not None:
-            sources.append(Source(value=logged, line=number, numbers=None, is_logged=True))
-        else:
-            problems.append(_holds_none(number, f"Item {number}"))
-    return sources
-
-
-def _sources_of_lines(document: Document, problems: list[Problem]) -> list[Source]:
-    sources: list[Source] = []
-    loose: list[Record] = []
-    for record in document.records:
-        if _is_conversation(record.value):
-            sources += _gathered(loose)
-            sources.append(_source(record.value, record.line, numbered=False))
-        elif isinstance(record.value, dict) and "role" in record.value:
-            loose.append(record)
-        elif (logged := _logged(record.value)) is not None:
-            sources += _gathered(loose)
-            sources.append(Source(value=logged, line=record.line, numbers=None, is_logged=True))
-        elif sources and not loose and (answered := _completed(sources[-1], record.value)):
-            sources[-1] = answered
-        else:
-            problems.append(_holds_none(record.line, "The line"))
-    return sources + _gathered(loose)
-
-
-def _completed(source: Source, value: Any) -> Source | None:
-    """The request with its response that a log has on the next line; None where it is none."""
-    if source.numbers or "response" in source.value:
-        return None
-    response = response_in(value, LOGGED) or body_in(value, LOGGED.is_response)
-    if response is None:
-        return None
-    return replace(source, value={**source.value, "response": response}, is_logged=True)
-
-
-def _gathered(loose: list[Record]) -> list[Source]:
-    """One conversation from lines that hold one message each; empties the list."""
-    if not loose:
-        return []
-    messages = [record.value for record in loose]
-    numbers = [record.line for record in loose]
-    loose.clear()
-    return [Source(value={"messages": messages}, line=numbers[0], numbers=numbers)]
-
-
-def _source(value: Any, line: int, *, numbered: bool) -> Source:
-    if isinstance(value, list):
-        value = {"messages": value}
-    numbers = range(1, len(message_list(value) or ()) + 1) if numbered else None
-    return Source(value=value, line=line, numbers=numbers)
-
-
-def _holds_none(line: int, subject: str) -> Problem:
-    return Problem(line=line, text=f"{subject} was left out: it holds no messages.")
 
 
 FORMAT = Format(

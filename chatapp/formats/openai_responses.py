@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from chatapp.formats.answers import AnswerBuilder, chained
@@ -215,7 +214,7 @@ class ItemReader:
         self._close()
         last = self._messages[-1] if self._messages else None
         if last is not None and last.wire["role"] == "assistant":
-            self._messages[-1] = replace(last, usage=usage, finish_reason=finish_reason)
+            self._messages[-1] = last.changed(usage=usage, finish_reason=finish_reason)
         return self._messages
 
     def tell_left_out(self, line: int) -> None:

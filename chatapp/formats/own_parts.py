@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chatapp.formats.reading import shown
-from chatapp.formats.records import ImportedMessage
+from chatapp.formats.records import ImportedMessage, Wires
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import LEFT_OUT
 
@@ -168,9 +168,6 @@ def _are_indexes(value: Any, *, below: int) -> bool:
 
 def _with_groups(indexes: Sequence[int], messages: Sequence[ImportedMessage]) -> frozenset[int]:
     """Return the indexes with those of their groups: a call is pinned with its results."""
-    callers = {
-        result: caller
-        for result, (caller, _) in answers([message.wire for message in messages]).items()
-    }
+    callers = {result: caller for result, (caller, _) in answers(Wires(messages)).items()}
     heads = {callers.get(index, index) for index in indexes}
     return frozenset(i for i in range(len(messages)) if callers.get(i, i) in heads)

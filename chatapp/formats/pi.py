@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
+from chatapp.formats.file_records import Record, only_objects
+from chatapp.formats.message_shelf import Keep, as_it_is
 from chatapp.formats.pi_entries import is_empty_answer, message_of
 from chatapp.formats.reading import (
     DamagedError,
     Document,
-    Record,
     Wire,
     count,
-    digest,
+    digest_of_line,
     is_block,
     moment,
-    only_objects,
     text_or_empty,
     unread_kinds,
 )
@@ -27,6 +27,7 @@ from chatapp.formats.records import (
     ParsedFile,
     Problem,
     ProblemList,
+    Wires,
     place_before,
     placeholder,
 )
@@ -37,11 +38,20 @@ from chatapp.formats.registry import Format
 class PiEntry:
     """One line of a session: its place in the tree, and the message it holds, if any."""
 
-    line: int
+    record: Record
     id: str
     parent: str | None
-    value: Wire
     message: ImportedMessage | None = None
+
+    @property
+    def line(self) -> int:
+        """The line it stands on."""
+        return self.record.line
+
+    @property
+    def value(self) -> Wire:
+        """What the line says."""
+        return cast(Wire, self.record.value)
 
     @property
     def is_compaction(self) -> bool:
@@ -54,7 +64,9 @@ class PiEntry:
         return text_or_empty(self.value.get("summary"))
 
 
-def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[PiEntry]:
+def read_entries(
+    records: Iterable[Record], problems: list[Problem], keep: Keep = as_it_is
+) -> list[PiEntry]:
     """All entries in file order, each with an id of its own and a parent that comes before it."""
     entries: list[PiEntry] = []
     known: set[str] = set()
@@ -65,11 +77,10 @@ def read_entries(records: Iterable[Record], problems: list[Problem]) -> list[PiE
         if is_empty_answer(record.value):
             stopped.append(record.line)
         entry = PiEntry(
-            line=record.line,
+            record=record,
             id=_identifier(record, known, problems),
             parent=_parent(record, known, previous, problems),
-            value=record.value,
-            message=_message(record, problems),
+            message=_message(record, problems, keep),
         )
         for kind in _unread_kinds(record.value):
             unread[kind].append(record.line)
@@ -109,7 +120,7 @@ def messages_of(entries: Sequence[PiEntry], *, header_line: int) -> tuple[Import
                 moved[kept[entry.id]].append(message)
                 message = None
         if message is not None:
-            messages.append(replace(message, key=entry.id, parent=parent))
+            messages.append(message.changed(key=entry.id, parent=parent))
         nearest[entry.id] = parent if message is None else entry.id
     return place_before(messages, moved)
 
@@ -140,11 +151,12 @@ def _parent(
     return previous
 
 
-def _message(record: Record, problems: list[Problem]) -> ImportedMessage | None:
+def _message(record: Record, problems: list[Problem], keep: Keep) -> ImportedMessage | None:
     if is_empty_answer(record.value):
         return None
     try:
-        return message_of(record.value)
+        found = message_of(record.value)
+        return keep(found) if found is not None else None
     except DamagedError as error:
         problems.append(Problem(line=record.line, text=f"The entry was left out: {error}."))
         return None
@@ -237,7 +249,7 @@ def parse(document: Document) -> ParsedFile:
     """The session of the file (or several, if files were joined), each as a tree of messages."""
     problems = ProblemList()
     sessions = _sessions(only_objects(document.records, problems))
-    conversations = tuple(_conversation(session, problems) for session in sessions)
+    conversations = tuple(_conversation(one, problems, document.keep) for one in sessions)
     return ParsedFile(format=NAME, conversations=conversations, problems=problems)
 
 
@@ -259,14 +271,14 @@ def _sessions(records: Sequence[Record]) -> list[list[Record]]:
     return groups
 
 
-def _conversation(records: Sequence[Record], problems: list[Problem]) -> Conversation:
+def _conversation(records: Sequence[Record], problems: list[Problem], keep: Keep) -> Conversation:
     header = records[0].value if _is_header(records[0].value) else {}
-    entries = read_entries(records[1:] if header else records, problems)
+    entries = read_entries(records[1:] if header else records, problems, keep)
     messages = messages_of(entries, header_line=records[0].line if header else 0)
     session_id = text_or_empty(header.get("id"))
     return Conversation(
         format=NAME,
-        identity=f"pi:{session_id or digest([message.wire for message in messages])}",
+        identity=f"pi:{session_id or digest_of_line(items=Wires(messages))}",
         title=_last(entries, "session_info", "name"),
         messages=messages,
         leaf=messages[-1].key if messages else None,

@@ -4,64 +4,55 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from chatapp.formats.nesting import flattened
+from chatapp.formats.decoding import UnreadableError, decode, read_values, skip_whitespace
+from chatapp.formats.file_records import Record
+from chatapp.formats.large_files import LargeFile
+from chatapp.formats.message_shelf import Keep, Shelf, as_it_is
 from chatapp.formats.records import (
     NO_LIMITS,
     FileLimits,
     Problem,
     ProblemList,
-    refuse_more,
+    refuse_lines,
+    refuse_marks,
 )
-
-MAX_DEPTH = 100
-"""Levels of nesting; deeper values would later exhaust the stack of whoever walks through them."""
-
-_WHITESPACE = re.compile(r"[ \t\r\n]*")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """One decoded JSON value and the line, counted from 1, that it starts on."""
-
-    line: int
-    value: Any
+from chatapp.formats.stored_json import (
+    plain,
+)
+from chatapp.spooled_files import CODING, SpooledFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The text of a file and its values; `is_lines` is False where it is one JSON value."""
+    """A file and its values; `is_lines` is False where it is one JSON value.
 
-    text: str
+    Of a large file the values are decoded when they are looked at, and `keep` has what messages
+    say lie in a file, too: a reader calls it for each that it makes.
+    """
+
+    file: SpooledFile
     records: tuple[Record, ...]
     is_lines: bool
     problems: Sequence[Problem] = ()
+    keep: Keep = as_it_is
+
+    @property
+    def text(self) -> str:
+        """The text of the file."""
+        return self.file.read().decode(*CODING)
 
     @property
     def lines(self) -> int:
         """How many lines there are, or items of the list that the file is."""
         if self.is_lines:
-            return self.text.count("\n") + (not self.text.endswith("\n"))
+            return self.file.lines()
         value = self.records[0].value
         return len(value) if isinstance(value, list) else 1
-
-
-def only_objects(records: Iterable[Record], problems: list[Problem]) -> list[Record]:
-    """The records that are JSON objects; every other one is added to the problems."""
-    objects = []
-    for record in records:
-        if isinstance(record.value, dict):
-            objects.append(record)
-        else:
-            text = "The line was left out: it holds no JSON object."
-            problems.append(Problem(line=record.line, text=text))
-    return objects
 
 
 def read_document(text: str, *, limits: FileLimits = NO_LIMITS) -> Document:
@@ -70,69 +61,41 @@ def read_document(text: str, *, limits: FileLimits = NO_LIMITS) -> Document:
     Raises TooMuchInFileError where there is more than the limits allow; what can be counted before
     it is read is.
     """
+    file = SpooledFile([text.encode(*CODING)])
     if limits.marks is not None:
         refuse_marks(sum(map(text.count, "[{:")), limits)
-    start = _skip_whitespace(text, 0)
+    start = skip_whitespace(text, 0)
     try:
-        value, end = _decode(text, start)
-    except _UnreadableError:
-        return _read_lines(text, limits)
-    if _skip_whitespace(text, end) < len(text):
-        return _read_lines(text, limits)
+        value, end = decode(text, start)
+    except UnreadableError:
+        return _read_lines(text, file, limits)
+    if skip_whitespace(text, end) < len(text):
+        return _read_lines(text, file, limits)
     refuse_lines(len(value) if isinstance(value, list) else 1, limits)
     line = text.count("\n", 0, start) + 1
-    return Document(text=text, records=(Record(line=line, value=value),), is_lines=False)
+    return Document(file=file, records=(Record(line=line, value=value),), is_lines=False)
 
 
-def refuse_marks(number: int, limits: FileLimits) -> None:
-    """Raise TooMuchInFileError where a file has too many brackets and colons."""
-    refuse_more(number, limits.marks, what="brackets and colons", code="too_many_values")
-
-
-def refuse_lines(number: int, limits: FileLimits) -> None:
-    """Raise TooMuchInFileError where a file has too many lines, or a list too many items."""
-    refuse_more(
-        number,
-        limits.lines,
-        what="lines or items",
-        code="too_many_lines",
-        setting="MAX_IMPORT_LINES",
-    )
+def read_file(file: SpooledFile, *, limits: FileLimits = NO_LIMITS) -> Document:
+    """The same of a file in UTF-8; values of a large one stay where they are."""
+    if not file.is_large:
+        return read_document(file.read().decode(*CODING), limits=limits)
+    if limits.marks is not None:
+        refuse_marks(file.count(b"[", b"{", b":"), limits)
+    large = LargeFile(file)
+    start = large.skip_blank(0)
+    found = large.value(start, file.size)
+    if found is None or large.skip_blank(found[1]) < file.size:
+        return _read_large_lines(file, large, limits)
+    value = found[0]
+    refuse_lines(len(value) if isinstance(value, list) else 1, limits)
+    record = Record(line=file.count_before(b"\n", start) + 1, value=value)
+    return Document(file=file, records=(record,), is_lines=False, keep=Shelf().keep)
 
 
 def compact_json(value: Any) -> str:
     """A value as JSON without spaces, in the characters it has: the form of call arguments."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-class _UnreadableError(ValueError):
-    """No JSON value starts here; the text says why."""
-
-
-class _TooDeepError(_UnreadableError):
-    """A value is nested deeper than MAX_DEPTH."""
-
-    def __init__(self) -> None:
-        super().__init__(f"nested deeper than {MAX_DEPTH} levels")
-
-
-def _read_lines(text: str, limits: FileLimits) -> Document:
-    refuse_lines(text.count("\n") + (not text.endswith("\n")), limits)
-    records: list[Record] = []
-    problems = ProblemList()
-    for number, line in enumerate(_lines(text), start=1):
-        position = _skip_whitespace(line, 0)
-        while position < len(line):
-            try:
-                value, position = _decode(line, position)
-            except _UnreadableError as error:
-                problems.append(_broken(number, position, error))
-                break
-            records.append(Record(line=number, value=value))
-            if position < len(line):
-                position = _skip_whitespace(line, position)
-                refuse_lines(len(records), limits)
-    return Document(text=text, records=tuple(records), is_lines=True, problems=problems)
+    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def _lines(text: str) -> Iterator[str]:
@@ -147,63 +110,31 @@ def _lines(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _broken(number: int, position: int, error: _UnreadableError) -> Problem:
-    part = f"The line from character {position + 1} on" if position else "The line"
-    return Problem(line=number, text=f"{part} was left out: it is not readable JSON ({error}).")
+def _read_large_lines(file: SpooledFile, large: LargeFile, limits: FileLimits) -> Document:
+    refuse_lines(file.lines(), limits)
+    records: list[Record] = []
+    problems = ProblemList()
+    for record in large.records(problems):
+        records.append(record)
+        refuse_lines(len(records), limits)
+    return Document(
+        file=file,
+        records=tuple(records),
+        is_lines=True,
+        problems=problems,
+        keep=Shelf().keep,
+    )
 
 
-def _decode(text: str, position: int) -> tuple[Any, int]:
-    """Return the value that starts here and where it ends; of deep trees a flatter form."""
-    try:
-        return _decode_one(text, position)
-    except _TooDeepError:
-        flat = flattened(text, position)
-        if flat is None:
-            raise
-    return _decode_one(flat[0], 0)[0], flat[1]
-
-
-def _decode_one(text: str, position: int) -> tuple[Any, int]:
-    try:
-        value, end = _DECODER.raw_decode(text, position)
-    except json.JSONDecodeError as error:
-        raise _UnreadableError(f"{error.msg}, character {error.pos + 1}") from error
-    except RecursionError as error:
-        raise _TooDeepError from error
-    except ValueError as error:  # Python refuses to read integers of more than 4300 digits
-        raise _UnreadableError("a number with too many digits") from error
-    # What is nested that deep opens that many lists and objects.
-    opened = text.count("[", position, end) + text.count("{", position, end)
-    if opened > MAX_DEPTH and _is_too_deep(value):
-        raise _TooDeepError
-    return value, end
-
-
-def _is_too_deep(value: Any) -> bool:
-    level = [value]
-    for _ in range(MAX_DEPTH):
-        level = [child for parent in level for child in _children(parent)]
-        if not level:
-            return False
-    return True
-
-
-def _children(value: Any) -> list[Any]:
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [item for item in items if isinstance(item, (dict, list))]
-
-
-def _skip_whitespace(text: str, position: int) -> int:
-    found = _WHITESPACE.match(text, position)
-    return found.end() if found else position
-
-
-def _finite(literal: str) -> float | None:
-    number = float(literal)
-    return number if math.isfinite(number) else None
-
-
-_DECODER = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=lambda _: None)
+def _read_lines(text: str, file: SpooledFile, limits: FileLimits) -> Document:
+    refuse_lines(text.count("\n") + (not text.endswith("\n")), limits)
+    records: list[Record] = []
+    problems = ProblemList()
+    for number, line in enumerate(_lines(text), start=1):
+        for value, _ in read_values(line, number, problems):
+            records.append(Record(line=number, value=value))
+            refuse_lines(len(records), limits)
+    return Document(file=file, records=tuple(records), is_lines=True, problems=problems)
 
 
 Wire = dict[str, Any]
@@ -224,9 +155,24 @@ def shown(value: Any) -> str:
 
 def digest(*values: Any) -> str:
     """A stable hash (hex) of JSON values, whatever characters are in them."""
+    return hashlib.sha256(_canonical(values)).hexdigest()
+
+
+def digest_of_line(*values: Any, items: Iterable[Any]) -> str:
+    """The digest of the values and a list behind them, of which one item is held at a time."""
+    found = hashlib.sha256(b"[")
+    for value in values:
+        found.update(_canonical(value) + b",")
+    found.update(b"[")
+    for number, item in enumerate(items):
+        found.update((b"," if number else b"") + _canonical(item))
+    found.update(b"]]")
+    return found.hexdigest()
+
+
+def _canonical(value: Any) -> bytes:
     # Escaped to ASCII, so that lone surrogates can be hashed too.
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+    return json.dumps(plain(value), sort_keys=True, separators=(",", ":")).encode("ascii")
 
 
 def tool_call(*, call_id: Any, name: Any, arguments: Any) -> Wire:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Self, overload
 
 MOST_PROBLEMS = 200
 """So many problems of a file are told one by one."""
@@ -43,9 +43,9 @@ def place_before(
     for message in messages:
         parent = message.parent
         for summary in placeholders.get(message.key, ()):
-            placed.append(replace(summary, parent=parent))
+            placed.append(summary.changed(parent=parent))
             parent = summary.key
-        placed.append(message if parent == message.parent else replace(message, parent=parent))
+        placed.append(message if parent == message.parent else message.changed(parent=parent))
     return tuple(placed)
 
 
@@ -69,6 +69,19 @@ class ImportedMessage:
     created_at: datetime | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     pinned: bool = False
+
+    @property
+    def size(self) -> int:
+        """How many bytes of it lie in a file."""
+        return 0
+
+    def whole(self) -> ImportedMessage:
+        """Return the message with all that it says in memory."""
+        return self
+
+    def changed(self, **fields: Any) -> ImportedMessage:
+        """Return the message with other fields."""
+        return replace(self, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +201,43 @@ def refuse_more(number: int, limit: int | None, *, what: str, code: str, setting
         f"The file has {number:,} {what}; {limit:,} are allowed{named}. Send it in parts.",
         code=code,
     )
+
+
+def refuse_marks(number: int, limits: FileLimits) -> None:
+    """Raise TooMuchInFileError where a file has too many brackets and colons."""
+    refuse_more(number, limits.marks, what="brackets and colons", code="too_many_values")
+
+
+def refuse_lines(number: int, limits: FileLimits) -> None:
+    """Raise TooMuchInFileError where a file has too many lines, or a list too many items."""
+    refuse_more(
+        number,
+        limits.lines,
+        what="lines or items",
+        code="too_many_lines",
+        setting="MAX_IMPORT_LINES",
+    )
+
+
+class Wires(Sequence[dict[str, Any]]):
+    """The chat forms of messages, of which one is held at a time."""
+
+    def __init__(self, messages: Sequence[ImportedMessage]) -> None:
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Wires: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return Wires(self._messages[index])
+        return self._messages[index].wire
 
 
 def visible_line(conversation: Conversation) -> list[ImportedMessage]:

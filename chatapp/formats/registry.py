@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 
 from chatapp.conf import chatapp_settings
 from chatapp.formats.first_sight import telling
-from chatapp.formats.reading import Document, read_document
+from chatapp.formats.reading import Document, read_file
 from chatapp.formats.records import (
     NO_LIMITS,
     Conversation,
@@ -31,6 +31,7 @@ from chatapp.formats.records import (
 )
 from chatapp.formats.unread import what_it_is
 from chatapp.formatting import plural
+from chatapp.spooled_files import CODING, SpooledFile
 
 logger = logging.getLogger(__name__)
 KEYS_SHOWN = 6
@@ -139,22 +140,21 @@ def _reload(*, setting: str, **kwargs: Any) -> None:
 setting_changed.connect(_reload, dispatch_uid="chatapp.formats.registry")
 
 
-def parse(content: bytes | str, *, name: str = "", limits: FileLimits = NO_LIMITS) -> ParsedFile:
+def parse(
+    content: bytes | str | SpooledFile, *, name: str = "", limits: FileLimits = NO_LIMITS
+) -> ParsedFile:
     """All conversations of a file in any readable format, and what was not sound in it.
 
     `name` is only used to speak of the file; the format is found from the content.
     Raises UnknownFormatError with a sentence for the user, TooMuchInFileError with another.
     """
-    text, problems = decode(content)
+    file, problems = decoded(content)
     called = f"“{name}”" if name else "The file"
-    if not text or text.isspace():
+    if _is_blank(file):
         raise UnknownFormatError(f"{called} is empty. {_readable()}")
-    document = read_document(text, limits=limits)
-    sample = telling(document)
+    document = read_file(file, limits=limits)
     nothing: list[str] = []
-    for candidate in all_formats():
-        if not candidate.recognises(sample):
-            continue
+    for candidate in recognising(document):
         parsed = candidate.parse(document)
         refuse_more(
             len(parsed.conversations),
@@ -212,17 +212,27 @@ def _why_not(problems: ProblemList) -> str:
     return f"no message in it can be read. Line or item {first.line}: {first.text}{more}"
 
 
-def decode(content: bytes | str) -> tuple[str, tuple[Problem, ...]]:
-    """The text of a file without its byte order mark; undecodable bytes are replaced and told."""
+def decoded(content: bytes | str | SpooledFile) -> tuple[SpooledFile, tuple[Problem, ...]]:
+    """A file as UTF-8 without its byte order mark; undecodable bytes are replaced and told."""
     if isinstance(content, str):
-        return content.removeprefix("\ufeff"), ()
-    try:
-        return content.decode("utf-8-sig"), ()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
+        return SpooledFile([content.removeprefix("\ufeff").encode(*CODING)]), ()
+    file, line = SpooledFile.of(content).as_text()
+    if line is None:
+        return file, ()
     sentence = "Bytes that are not UTF-8 were replaced by “\ufffd”; the first stand in this line."
-    text = content.decode("utf-8-sig", errors="replace")
-    return text, (Problem(line=line, text=sentence),)
+    return file, (Problem(line=line, text=sentence),)
+
+
+def _is_blank(file: SpooledFile) -> bool:
+    if file.is_large:
+        return all(piece.isspace() for piece in file.pieces())
+    return not file.size or file.read().decode(*CODING).isspace()
+
+
+def recognising(document: Document) -> Iterator[Format]:
+    """Yield the formats that recognise a file, in the order in which they are asked."""
+    sample = telling(document)
+    yield from (candidate for candidate in all_formats() if candidate.recognises(sample))
 
 
 def _told_apart(conversations: Iterable[Conversation]) -> tuple[Conversation, ...]:

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from chatapp.formats.answers import chained
+from chatapp.formats.message_shelf import Keep
 from chatapp.formats.openai_messages import check_message
 from chatapp.formats.reading import DamagedError, Document, Wire, digest, texts_of
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
@@ -40,11 +41,11 @@ def parse(document: Document) -> ParsedFile:
     return read_all(document, name=NAME, holds=_is_run, read=_conversation)
 
 
-def _conversation(value: Wire, line: int, problems: list[Problem]) -> Conversation:
+def _conversation(value: Wire, line: int, problems: list[Problem], keep: Keep) -> Conversation:
     read: list[ImportedMessage] = []
     for place, item in enumerate(value["history"], start=1):
         try:
-            read.append(_message(item, place, line, problems))
+            read.append(keep(_message(item, place, line, problems)))
         except DamagedError as error:
             text = f"Message {place} was left out: {error}."
             problems.append(Problem(line=line, text=text))

@@ -11,8 +11,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chatapp.formats.file_records import Record, items_as_records
+from chatapp.formats.message_shelf import Keep
 from chatapp.formats.nesting import NESTED_UNDER
-from chatapp.formats.reading import DamagedError, Document, Wire, shown, text_or_empty
+from chatapp.formats.reading import (
+    DamagedError,
+    Document,
+    Wire,
+    shown,
+    text_or_empty,
+)
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem, ProblemList
 from chatapp.messages.wire import Cleaner
 
@@ -56,7 +64,7 @@ class Tree:
             above = last[node.parent] if node.parent is not None else None
             for message in node.messages:
                 key = keys.next_of(node.id)
-                found.append(replace(message, key=key, parent=above))
+                found.append(message.changed(key=key, parent=above))
                 above = key
             last[node.id] = str(above)
         return tuple(found), last
@@ -194,11 +202,15 @@ def descendants(roots: Sequence[Any], *, key: str) -> Iterator[tuple[int, Any, i
     from 0 in the order in which nodes are met.
     """
     number = 0
-    stack: list[tuple[Any, int | None]] = [(root, None) for root in reversed(roots)]
+    # Of siblings that wait only the list is held: they may be many, and lie in a file.
+    stack: list[tuple[Sequence[Any], int, int | None]] = [(roots, 0, None)] if roots else []
     # Lists that were too deep hold all descendants; these are met before the list goes on.
     flat: dict[int, list[int]] = {}
     while stack:
-        node, parent = stack.pop()
+        siblings, index, parent = stack.pop()
+        node = siblings[index]
+        if index + 1 < len(siblings):
+            stack.append((siblings, index + 1, parent))
         owner = parent
         above = node.get(NESTED_UNDER) if isinstance(node, dict) else None
         met = flat.setdefault(-1 if owner is None else owner, [])
@@ -207,18 +219,23 @@ def descendants(roots: Sequence[Any], *, key: str) -> Iterator[tuple[int, Any, i
         met.append(number)
         yield number, node, parent
         inside = node.get(key) if isinstance(node, dict) else None
-        if isinstance(inside, list):
-            stack += [(child, number) for child in reversed(inside)]
+        if isinstance(inside, list) and inside:
+            stack.append((inside, 0, number))
         number += 1
 
 
 def items_of(document: Document) -> Iterator[tuple[int, Any]]:
     """The values of a file with their lines, or the items of its one list with their numbers."""
+    return ((record.line, record.value) for record in records_of(document))
+
+
+def records_of(document: Document) -> Iterator[Record]:
+    """The same as records, which may be held: those of a large file are decoded when looked at."""
     for record in document.records:
         if not document.is_lines and isinstance(record.value, list):
-            yield from enumerate(record.value, start=1)
+            yield from items_as_records(record.value)
         else:
-            yield record.line, record.value
+            yield record
 
 
 def read_all(
@@ -226,7 +243,7 @@ def read_all(
     *,
     name: str,
     holds: Callable[[Any], bool],
-    read: Callable[[Wire, int, list[Problem]], Conversation],
+    read: Callable[[Wire, int, list[Problem], Keep], Conversation],
 ) -> ParsedFile:
     """Every conversation of a file that can be read, and a problem for each that cannot."""
     problems = ProblemList()
@@ -238,7 +255,7 @@ def read_all(
             problems.append(Problem(line=line, text=text))
             continue
         try:
-            conversations.append(read(value, line, problems))
+            conversations.append(read(value, line, problems, document.keep))
         except DamagedError as error:
             called = text_or_empty(value.get("title"))
             which = f"{subject}{f', {shown(called)},' if called else ''}"

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from chatapp.formats.reading import Document, is_block
+from chatapp.formats.stored_json import Buffer
 
-CHARS_LOOKED_AT = 2_000
+BYTES_LOOKED_AT = 2_000
 
 ARCHIVE = (
     "is a ZIP archive; unpack it and send the JSON files in it, such as ChatGPT's "
@@ -41,14 +42,15 @@ _BROKEN = (
 
 def what_it_is(document: Document) -> str | None:
     """What a file that no reader knows is and what to do, to go on from “The file …”; or None."""
-    start = document.text[:CHARS_LOOKED_AT].lstrip(" \t\r\n")
+    start = document.file.read(0, BYTES_LOOKED_AT).decode("utf-8", "replace").lstrip(" \t\r\n")
     for beginning, sentence in _STARTS:
         if start.startswith(beginning) or start.lower().startswith(beginning):
             return sentence
     if start.startswith(("Conversation\n", "# Conversation\n")) and "conversationId" in start:
         return TEXT_EXPORT
     if document.is_lines and start.startswith(("{", "[")):
-        found = next((name for keys, name in _BROKEN if _has(document.text, keys)), None)
+        content = document.file.mapped()
+        found = next((name for keys, name in _BROKEN if _has(content, keys)), None)
         if found is not None:
             why = document.problems[0].text if document.problems else ""
             return f"is a {found} that is cut off or damaged; export it again. {why.rstrip('.')}"
@@ -61,8 +63,8 @@ def what_it_is(document: Document) -> str | None:
     return None
 
 
-def _has(text: str, keys: tuple[str, ...]) -> bool:
-    return all(text.find(key) >= 0 for key in keys)
+def _has(content: Buffer, keys: tuple[str, ...]) -> bool:
+    return all(content.find(key.encode()) >= 0 for key in keys)
 
 
 def _values(document: Document) -> list[Any]:

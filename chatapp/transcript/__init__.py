@@ -29,7 +29,7 @@ from chatapp.transcript.request_size import (
     set_request_tokens,
     tell_of_tree,
 )
-from chatapp.transcript.session_tree import SessionTree
+from chatapp.transcript.session_tree import Place, SessionTree
 from chatapp.transcript.writing import (
     Gap,
     append,
@@ -47,6 +47,7 @@ from chatapp.transcript.writing import (
 __all__ = [
     "Gap",
     "NewSession",
+    "Place",
     "Replay",
     "SessionTree",
     "SwitchRefusedError",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -68,11 +68,7 @@ def fork(session: Session, *, at: Message, kind: str = Branch.Kind.FORK, label: 
     inside a call and its results, which may not be parted.
     """
     _refuse_strangers(session, at)
-    if parted := parted_at(at):
-        raise TranscriptError(
-            "A branch cannot start between a tool call and its results: "
-            f"fork at the last of them, message {parted[-1].pk}."
-        )
+    _refuse_parted(parted_at(at))
     return _fork_behind(session, at, kind=kind, label=label)
 
 
@@ -100,17 +96,22 @@ def fork_before(session: Session, *, at: Message, label: str = "") -> Branch:
     TranscriptError as fork() does.
     """
     _refuse_strangers(session, at)
-    if parted := parted_at(at, before=True):
-        raise TranscriptError(
-            "A branch cannot start between a tool call and its results: "
-            f"fork before the call, message {parted[0].pk}."
-        )
+    _refuse_parted(parted_at(at, before=True))
     messages = Message.objects.filter(kind__in=Message.SPOKEN)
     before = next(iter(rows_before(at.branch, messages, end=at.position, most=1)), None)
     if before is not None:
         # On this path no group is parted, whatever the branch of `before` has behind it.
         return _fork_behind(session, before, kind=Branch.Kind.FORK, label=label)
     return Branch.objects.create(session=session, kind=Branch.Kind.FORK, label=label)
+
+
+def _refuse_parted(parted: Sequence[Message]) -> None:
+    """Refuse a fork that would part these, a call and its results: the first and the last."""
+    if parted:
+        raise TranscriptError(
+            "A branch cannot start between a tool call and its results: fork before the call, "
+            f"message {parted[0].pk}, or behind the last result, message {parted[-1].pk}."
+        )
 
 
 def _refuse_strangers(session: Session, at: Message) -> None:

@@ -56,7 +56,9 @@ def tell_of_tree(session: Session) -> None:
     )
     told: dict[str, Any] = {"request_tokens": whole_request(session, branch)}
     if not session.title:
-        session.title = told["title"] = opening_of(path_messages(branch)[:OPENING_MESSAGES])
+        # A few at a time: nearly always the first is the question, and each may be long.
+        opening = path_messages(branch)[:OPENING_MESSAGES].iterator(chunk_size=4)
+        session.title = told["title"] = opening_of(opening)
     Session.objects.filter(pk=session.pk).update(**told)
 
 

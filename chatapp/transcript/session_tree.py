@@ -7,11 +7,12 @@ Places, sums and lineage are what they would make.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from uuid import UUID
 
+from chatapp.conf import chatapp_settings
 from chatapp.lineage import child_lineage
 from chatapp.messages.pairing import parted
 from chatapp.models import Branch, Message, Session
@@ -33,6 +34,49 @@ _COLUMNS = (
 )  # fmt: skip
 """Of rows that are stored already: what their places and groups are found by."""
 
+WRITTEN_CHARS = 1_000_000
+"""Rows are written as soon as so many characters of them wait, or INSERT_BATCH of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a row stands, and what groups are found by: all that is held of it in memory.
+
+    `key` is what its message was called in the file that it came from.
+    """
+
+    pk: UUID
+    branch: Branch
+    position: int
+    is_spoken: bool
+    key: str | None
+    tokens_through: int
+    chars_through: int
+    role: str
+    calls: Sequence[str] = ()
+    answers: str = ""
+
+    @classmethod
+    def of(cls, row: Message) -> Place:
+        """Return the place of a row."""
+        return cls(
+            pk=row.pk,
+            branch=row.branch,
+            position=row.position,
+            is_spoken=row.is_spoken,
+            key=row.metadata.get("import_key"),
+            tokens_through=row.tokens_through,
+            chars_through=row.chars_through,
+            role=row.role,
+            calls=tuple(str(call.get("id") or "") for call in row.tool_calls or ()),
+            answers=row.tool_call_id,
+        )
+
+    def wire(self) -> dict[str, object]:
+        """Return as much of a message as groups are found by."""
+        calls = [{"id": call} for call in self.calls] or None
+        return {"role": self.role, "tool_calls": calls, "tool_call_id": self.answers}
+
 
 @dataclass(slots=True, eq=False)
 class _TreeBranch:
@@ -42,12 +86,12 @@ class _TreeBranch:
     is_new: bool
     is_changed: bool = False
     shared: int = 0
-    rows: list[Message] = field(default_factory=list)
+    rows: list[Place] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
     last_message: int = -1
     last_result: int = -1
 
-    def take(self, row: Message) -> None:
+    def take(self, row: Place) -> None:
         """Add a row at the end."""
         before = self.counts[-1] if self.counts else self.shared
         is_message = row.is_spoken
@@ -73,8 +117,9 @@ class SessionTree:
         root = session.branch
         self._branches = {root.pk: _TreeBranch(branch=root, is_new=False)}
         self._root = self._branches[root.pk]
-        self._added: list[Message] = []
-        self._ends: dict[tuple[UUID, int], Message] = {}
+        self._waiting: list[Message] = []
+        self._waiting_chars = 0
+        self._ends: dict[tuple[UUID, int], Place] = {}
 
     @classmethod
     def loaded(cls, session: Session) -> SessionTree:
@@ -91,51 +136,68 @@ class SessionTree:
         tree = cls(session)
         tree._branches = {}
         rows = Message.objects.filter(session=session).only(*_COLUMNS).order_by("position", "id")
-        by_branch: dict[UUID, list[Message]] = {pk: [] for pk in branches}
-        for row in rows.iterator(chunk_size=2_000):
+        by_branch: dict[UUID, list[Place]] = {pk: [] for pk in branches}
+        for row in rows.iterator(chunk_size=500):
             row.branch = branches[row.branch_id]
-            by_branch[row.branch_id].append(row)
+            by_branch[row.branch_id].append(Place.of(row))
         for branch in stored:
             tree._take_stored(branch, by_branch[branch.pk])
         tree._root = tree._branches[session.active_branch_id]
         return tree
 
-    def rows(self) -> Iterator[Message]:
-        """Return all rows of the session, of which those stored before have few columns."""
+    def places(self) -> Iterator[Place]:
+        """Return the places of all rows of the session."""
         return (row for one in self._branches.values() for row in one.rows)
 
-    def add_line(self, parent: Message | None, drafts: Sequence[NewMessage]) -> list[Message]:
-        """Add messages behind `parent`, or as a line of their own, and return their rows.
+    def add_line(self, parent: Place | None, drafts: Iterable[NewMessage]) -> list[Place]:
+        """Add messages behind `parent`, or as a line of their own, and return their places.
 
         They go on with the branch of `parent` where no message follows it there; else they are a
-        branch that forks behind it, or behind the results of the call that it belongs to.
+        branch that forks behind it, or behind the results of the call that it belongs to. Rows are
+        written as they become many, inside the caller's transaction; `store` writes the others.
         """
-        place = self._place_behind(parent)
-        branch = place.branch
-        rows = [row_of(branch, draft, self._counter) for draft in drafts]
-        after, through = branch.head_position, PathSums.whole(branch)
-        is_empty = not branch.message_count
-        set_totals(branch, give_places(rows, after=after, through=through, is_empty=is_empty))
-        for row in rows:
-            place.take(row)
-        branch.head_position = rows[-1].position
-        branch.message_count = place.counts[-1]
-        place.is_changed = True
-        self._added += rows
-        return rows
+        line = self._place_behind(parent)
+        branch = line.branch
+        opens = not branch.message_count
+        places = []
+        for draft in drafts:
+            row = row_of(branch, draft, self._counter)
+            after, through = branch.head_position, PathSums.whole(branch)
+            set_totals(branch, give_places([row], after=after, through=through, is_empty=opens))
+            opens = opens and row.role == Message.Role.SYSTEM
+            places.append(Place.of(row))
+            line.take(places[-1])
+            branch.head_position = row.position
+            branch.message_count = line.counts[-1]
+            self._write_later(row)
+        line.is_changed = True
+        return places
 
     def store(self) -> None:
-        """Write what was added, inside the caller's transaction."""
+        """Write what was added and is not written yet, inside the caller's transaction."""
         new = [one.branch for one in self._branches.values() if one.is_new]
         Branch.objects.bulk_create(new, batch_size=INSERT_BATCH)
         for one in self._branches.values():
             if one.is_changed and not one.is_new:
                 one.branch.save(update_fields=_SUMS)
-        look_again(self._added)
-        Message.objects.bulk_create(self._added, batch_size=INSERT_BATCH)
-        store_originals(self._added)
+        self._write()
 
-    def _take_stored(self, branch: Branch, rows: Sequence[Message]) -> None:
+    def _write_later(self, row: Message) -> None:
+        # Parts are no characters; files of theirs that are long lie in the store already.
+        parts = chatapp_settings.part_storage_bytes if row.parts else 0
+        self._waiting.append(row)
+        self._waiting_chars += row.chars + len(row.reasoning) + parts
+        if len(self._waiting) == INSERT_BATCH or self._waiting_chars >= WRITTEN_CHARS:
+            self._write()
+
+    def _write(self) -> None:
+        """Write rows that wait; the branch that they name may come later in the transaction."""
+        rows, self._waiting, self._waiting_chars = self._waiting, [], 0
+        look_again(rows)
+        Message.objects.bulk_create(rows, batch_size=INSERT_BATCH)
+        store_originals(rows)
+
+    def _take_stored(self, branch: Branch, rows: Sequence[Place]) -> None:
         """Take up a branch whose ancestors are there."""
         one = self._branches[branch.pk] = _TreeBranch(branch=branch, is_new=False)
         if branch.parent_id is not None:
@@ -145,31 +207,31 @@ class SessionTree:
         for row in rows:
             one.take(row)
 
-    def _place_behind(self, parent: Message | None) -> _TreeBranch:
+    def _place_behind(self, parent: Place | None) -> _TreeBranch:
         if parent is None:
             is_empty = not self._root.branch.head_position
             return self._root if is_empty else self._new_branch()
-        one = self._branches[parent.branch_id]
+        one = self._branches[parent.branch.pk]
         if one.last_message <= parent.position:
             return one
         if not parent.is_spoken:
             before = next(self._back_from(parent), None)
-            if before is None or before.branch_id != parent.branch_id:
+            if before is None or before.branch.pk != parent.branch.pk:
                 return self._new_branch()
             parent = before
         return self._new_branch(at=self._end_of_group(parent))
 
-    def _new_branch(self, at: Message | None = None) -> _TreeBranch:
+    def _new_branch(self, at: Place | None = None) -> _TreeBranch:
         """Return a new branch that shares the path up to a message; without one, a new root."""
         branch = Branch(session=self._session, kind=Branch.Kind.FORK)
         one = _TreeBranch(branch=branch, is_new=True)
         if at is not None:
-            parent = self._branches[at.branch_id]
+            parent = self._branches[at.branch.pk]
             one.shared = parent.counts[parent.index(at.position)]
             branch.parent = parent.branch
             branch.fork_position = branch.head_position = at.position
             branch.message_count = one.shared
-            set_totals(branch, PathSums.through(at))
+            set_totals(branch, PathSums(tokens=at.tokens_through, chars=at.chars_through))
             branch.depth, branch.jump_id = self._lineage_below(parent.branch)
         self._branches[branch.pk] = one
         return one
@@ -190,12 +252,12 @@ class SessionTree:
         found = self._branches.get(pk) if pk is not None else None
         return found.branch if found is not None else None
 
-    def _end_of_group(self, message: Message) -> Message:
+    def _end_of_group(self, message: Place) -> Place:
         """Return the last message of what a branch behind this one would part; else this one.
 
         As groups.parted_at finds it: results stand on the path of the message's own branch.
         """
-        one = self._branches[message.branch_id]
+        one = self._branches[message.branch.pk]
         if one.last_result <= message.position:
             return message
         # Very many branches may begin at one message, and what stands behind it is known then.
@@ -204,16 +266,16 @@ class SessionTree:
             self._ends[known] = self._looked_for_end(message, one)
         return self._ends[known]
 
-    def _looked_for_end(self, message: Message, one: _TreeBranch) -> Message:
+    def _looked_for_end(self, message: Place, one: _TreeBranch) -> Place:
         path = list(islice(self._back_from(message), GROUP_REACH))[::-1]
         behind = islice(one.rows, one.index(message.position) + 1, None)
         rows = [*path, *islice((row for row in behind if row.is_spoken), GROUP_REACH)]
-        found = parted(_as_wires(rows), len(path))
+        found = parted([row.wire() for row in rows], len(path))
         return rows[found[1]] if found else message
 
-    def _back_from(self, message: Message) -> Iterator[Message]:
+    def _back_from(self, message: Place) -> Iterator[Place]:
         """Yield the messages of the path from this one back to the root."""
-        one: _TreeBranch | None = self._branches[message.branch_id]
+        one: _TreeBranch | None = self._branches[message.branch.pk]
         position = message.position
         while one is not None:
             for index in range(one.index(position), -1, -1):
@@ -222,10 +284,3 @@ class SessionTree:
             position = one.branch.fork_position or 0
             parent = one.branch.parent_id
             one = self._branches[parent] if parent is not None else None
-
-
-def _as_wires(rows: Sequence[Message]) -> list[dict[str, object]]:
-    return [
-        {"role": row.role, "tool_calls": row.tool_calls, "tool_call_id": row.tool_call_id}
-        for row in rows
-    ]

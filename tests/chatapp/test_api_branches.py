@@ -64,10 +64,12 @@ def test_a_fork_before_the_first_message_is_an_empty_line(api, session, rows, fo
     assert old == [row.content for row in rows]
 
 
-def test_a_fork_before_a_result_names_the_call(session, fork):
+def test_a_fork_before_a_result_names_the_call_and_the_last_result(session, fork):
     asked, answered = store(session, [call("f", "1"), result("1")])
     refused = fork(message=str(answered.pk), before=True)
-    assert str(asked.pk) in problem(refused, 409)["detail"]
+    told = problem(refused, 409)["detail"]
+    assert f"before the call, message {asked.pk}" in told
+    assert f"behind the last result, message {answered.pk}" in told
     assert Branch.objects.filter(session=session).count() == 1
     assert fork(message=str(asked.pk), before=True).status_code == 201
 
@@ -78,8 +80,9 @@ def test_a_fork_at_what_came_in_between_a_call_and_its_results_is_refused(sessio
     both["tool_calls"] += call("g", "2")["tool_calls"]
     asked, _, between, last = store(session, [both, result("1"), user("Hurry!"), result("2")])
     refused = fork(message=str(between.pk), before=before)
-    # Where it can start: behind the last result, or before the call.
-    assert str((asked if before else last).pk) in problem(refused, 409)["detail"]
+    told = problem(refused, 409)["detail"]
+    assert f"before the call, message {asked.pk}" in told
+    assert f"behind the last result, message {last.pk}" in told
     assert fork(message=str(last.pk)).status_code == 201
 
 

@@ -109,7 +109,7 @@ def test_quick_requests_watch_nobody(handler):
 
 
 def test_an_import_ends_between_two_batches_when_its_client_leaves(handler, queued, monkeypatch):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     file = b"\n".join(json.dumps({"messages": talk(1, marker=n)}).encode() for n in range(20))
     client, real, batches = Client(file), import_work.import_batch, []
 

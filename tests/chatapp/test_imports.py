@@ -117,7 +117,7 @@ def test_a_file_of_very_many_pieces_waits_for_a_worker_before_it_is_read(api, mo
 
 
 def test_a_request_that_takes_too_long_leaves_the_rest_to_a_worker(api, limits, monkeypatch):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     seconds = iter([0.0, 0.0, 5.0, *[21.0] * 100])
     monkeypatch.setattr(import_work.time, "monotonic", lambda: next(seconds))
     answer = send(api, lines(3))
@@ -144,7 +144,7 @@ def test_without_a_queue_everything_is_done_at_once(api, limits, monkeypatch):
 
 def test_without_a_queue_what_takes_too_long_says_how_far_it_came(api, monkeypatch):
     monkeypatch.setattr(imports.import_waiting, "has_listeners", lambda sender: False)
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     seconds = iter([0.0, 0.0, *[21.0] * 100])
     monkeypatch.setattr(import_work.time, "monotonic", lambda: next(seconds))
     refusal = problem(send(api, lines(3)), 422)
@@ -220,7 +220,7 @@ def test_a_failure_of_the_server_leaves_no_import_under_way(api, monkeypatch):
 
 
 def test_a_client_that_goes_away_ends_the_work_between_two_batches(owner, monkeypatch):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     stays = iter([False, False, True])
     with pytest.raises(import_work.ImportEndedError):
         accept_file(owner=owner, content=lines(5), is_abandoned=lambda: next(stays))
@@ -287,7 +287,7 @@ def test_a_queued_import_says_that_no_worker_lives(api, commit):
 
 
 def test_a_worker_puts_a_long_import_back_and_the_next_one_goes_on(api, commit, monkeypatch, queue):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     job = waiting(api, lines(3), commit)
     turns = iter([False, True])
     with commit(execute=True):
@@ -338,7 +338,7 @@ def killed(api, commit, monkeypatch, *, after: int) -> ImportJob:
         return real(*args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+        patch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
         patch.setattr(import_work, "import_batch", dying)
         with pytest.raises(Killed):
             continue_import(uuid.UUID(job["id"]))
@@ -371,7 +371,7 @@ def test_the_sweep_delivers_what_a_killed_worker_left_and_nothing_is_stored_twic
 
 
 def test_a_worker_whose_import_another_one_took_stores_nothing_more(api, commit, monkeypatch):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     job = waiting(api, lines(4), commit)
     real, batches = import_work.import_batch, []
 
@@ -392,7 +392,7 @@ def test_what_was_wrong_is_told_once_however_many_workers_it_takes(
     api, commit, monkeypatch, limits
 ):
     limits(MAX_MESSAGE_CHARS=300)
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     long = {"messages": [{"role": "user", "content": "x" * 301}, *talk(1, words=2)]}
     file = b"\n".join([json.dumps(long).encode(), lines(1), b"no JSON", lines(1, start=1)])
     job = waiting(api, file, commit)
@@ -439,7 +439,7 @@ def test_an_import_that_the_queue_lost_is_delivered_again_after_a_while(api, com
 
 
 def test_an_import_that_takes_longer_than_all_workers_may_fails(api, commit, monkeypatch, limits):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     limits(IMPORT_BACKGROUND_SECONDS=100)
     job = waiting(api, lines(3), commit)
     ImportJob.objects.update(seconds=100.5)
@@ -484,7 +484,7 @@ def test_a_waiting_import_is_cancelled_and_its_file_goes(api, commit):
 def test_cancelling_ends_the_work_at_the_next_batch_and_keeps_what_is_stored(
     api, commit, monkeypatch
 ):
-    monkeypatch.setattr("chatapp.transfer.BATCH_CONVERSATIONS", 1)
+    monkeypatch.setattr("chatapp.import_batches.BATCH_CONVERSATIONS", 1)
     job = waiting(api, lines(4), commit)
     real, batches = import_work.import_batch, []
 

@@ -9,10 +9,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from chatapp import transfer
+from chatapp import import_batches, transfer
 from chatapp.formats import parse
+from chatapp.import_batches import batches
 from chatapp.models import Branch, Message, Session
-from chatapp.transfer import batches, import_file
+from chatapp.transfer import import_file
 from compaction.models import CompactionState
 from tests.factories import call, result, talk, user
 
@@ -57,7 +58,7 @@ WIRES = [
 
 def test_a_conversation_is_stored_the_same_alone_and_among_others(owner, monkeypatch):
     content = json.dumps({"title": "Trip", "messages": WIRES}).encode()
-    monkeypatch.setattr(transfer, "is_one_line", lambda messages, leaf: False)
+    monkeypatch.setattr(import_batches, "is_one_line", lambda messages, leaf: False)
     alone = import_file(owner=owner, content=content).imported[0].session
     monkeypatch.undo()
     Session.objects.update(import_key=None)

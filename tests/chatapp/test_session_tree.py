@@ -46,7 +46,7 @@ def draw_message(chance: random.Random, key: str) -> NewMessage:
     kind = chance.choice(["message"] * 9 + ["placeholder"])
     if kind == "placeholder":
         wires = wires[-1:]
-    return NewMessage(wire=chance.choice(wires), kind=kind, metadata={"key": key})
+    return NewMessage(wire=chance.choice(wires), kind=kind, metadata={"import_key": key})
 
 
 def draw_lines(chance: random.Random) -> list[Line]:
@@ -68,7 +68,7 @@ def one_by_one(session: Session, lines: list[Line]) -> None:
     rows: dict[str, Message] = {}
     for parent, drafts in lines:
         for row in transcript.append(branch_behind(session, rows.get(parent or "")), drafts):
-            rows[row.metadata["key"]] = row
+            rows[row.metadata["import_key"]] = row
 
 
 def branch_behind(session: Session, parent: Message | None) -> Branch:
@@ -100,10 +100,10 @@ def at_once(session: Session, lines: list[Line], *, parts: int = 1) -> None:
             tree = (
                 transcript.SessionTree.loaded(session) if start else transcript.SessionTree(session)
             )
-            rows = {row.metadata["key"]: row for row in tree.rows()}
+            places = {place.key: place for place in tree.places()}
             for parent, drafts in lines[start : start + size]:
-                for row in tree.add_line(rows.get(parent or ""), drafts):
-                    rows[row.metadata["key"]] = row
+                for place in tree.add_line(places.get(parent or ""), drafts):
+                    places[place.key] = place
             tree.store()
 
 
@@ -111,7 +111,7 @@ def stored(session: Session) -> list[Any]:
     """Everything that is stored of a session's tree; branches by their first row."""
     branches = list(Branch.objects.filter(session=session))
     rows = {one.pk: list(one.messages.order_by("position")) for one in branches}
-    names = {pk: own[0].metadata["key"] if own else "" for pk, own in rows.items()}
+    names = {pk: own[0].metadata["import_key"] if own else "" for pk, own in rows.items()}
     return sorted(
         [
             names[one.pk],
@@ -120,7 +120,7 @@ def stored(session: Session) -> list[Any]:
             (one.head_position, one.message_count, one.token_total, one.kind),
             (one.depth, str(names.get(one.jump_id))),
             [
-                (row.metadata["key"], row.position, row.kind, row.tokens_through, row.pinned)
+                (row.metadata["import_key"], row.position, row.kind, row.tokens_through, row.pinned)
                 for row in rows[one.pk]
             ],
         ]
@@ -144,14 +144,16 @@ def test_a_drawn_tree_is_stored_as_line_by_line(owner, round_):
 
 
 def test_deep_forks_have_the_lineage_that_forking_gives_them(owner):
-    first_one = NewMessage(wire={"role": "user", "content": "q"}, metadata={"key": "0"})
+    first_one = NewMessage(wire={"role": "user", "content": "q"}, metadata={"import_key": "0"})
     lines: list[Line] = [(None, [first_one])]
     for number in range(1, 40):
         drafts = [
-            NewMessage(wire={"role": "user", "content": "x"}, metadata={"key": f"{number}{sign}"})
+            NewMessage(
+                wire={"role": "user", "content": "x"}, metadata={"import_key": f"{number}{sign}"}
+            )
             for sign in ("", "+")
         ]
-        lines += [(lines[-1][1][0].metadata["key"], drafts)]
+        lines += [(lines[-1][1][0].metadata["import_key"], drafts)]
     first, second = SessionFactory(owner=owner), SessionFactory(owner=owner)
 
     one_by_one(first, lines)
@@ -202,8 +204,9 @@ def test_what_is_added_to_a_stored_tree_goes_on_with_it(owner):
 
     with transaction.atomic():
         tree = transcript.SessionTree.loaded(session)
-        tree.add_line(rows[-1], [NewMessage(wire={"role": "user", "content": "three"})])
-        tree.add_line(rows[0], [NewMessage(wire={"role": "user", "content": "other"})])
+        places = {place.pk: place for place in tree.places()}
+        tree.add_line(places[rows[-1].pk], [NewMessage(wire={"role": "user", "content": "three"})])
+        tree.add_line(places[rows[0].pk], [NewMessage(wire={"role": "user", "content": "other"})])
         tree.store()
 
     root = Branch.objects.get(session=session, parent=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 
 import pytest
 from django.core.management import call_command
@@ -12,13 +13,14 @@ from chatapp.context.backend import FullHistoryBackend
 from chatapp.models import Branch, Message, Session
 from chatapp.outline import outline_of
 from chatapp.selectors import path_messages, rebuild_sums
+from chatapp.spooled_files import SpooledFile
 from chatapp.transfer import import_file
-from tests.bench.measure import peak_megabytes
 from tests.chatapp.formats.test_chatgpt import CODE, export, node
 from tests.chatapp.formats.test_trees import (
     FLAT,
     NESTED,
     Said,
+    broad,
     draw_tree,
     each_format,
     expected,
@@ -338,16 +340,36 @@ def test_damage_leaves_lines_of_their_own(owner):
     check_all_sums(session)
 
 
-@pytest.mark.slow
-def test_a_tree_takes_memory_in_proportion_to_its_file(owner):
-    def peak(size: int) -> float:
-        tree = long_line(size)
-        for one in tree:
-            one.text = f"{size} {one.text} " + "lorem ipsum " * 200
-        content = FLAT["librechat"](tree).replace('"c"', f'"c{size}"')
-        return peak_megabytes(lambda: stored(owner, content)) * 1e6 / len(content)
+def _as_one_line(tree: list[Said]) -> str:
+    messages = [{"role": one.role, "content": one.text} for one in tree]
+    return json.dumps({"title": "A title of its own", "messages": messages})
 
-    few, many = peak(50), peak(500)
-    # The text, its values and the rows; a copy for each message would be hundreds of files.
-    assert many < 8
-    assert many < 2 * few
+
+@pytest.mark.parametrize(
+    ("draw", "written"),
+    [(broad, FLAT["chatgpt"]), (long_line, FLAT["open_webui"]), (long_line, _as_one_line)],
+    ids=["broad", "deep", "one line"],
+)
+def test_an_import_takes_no_more_memory_for_longer_texts(owner, draw, written, monkeypatch):
+    """Six times the text in as many messages: but for the rows that are written at a time."""
+    # Triggers look at the newest messages afterwards: some dozens, whatever there are.
+    monkeypatch.setattr("chatapp.transfer.notify", lambda *args: None)
+
+    def peak(chars: int) -> int:
+        tree = draw(50)
+        for one in tree:
+            one.text = f"{one.text} {'word ' * (chars // 5)}"
+        file = SpooledFile([written(tree).replace('"c"', f'"c{chars}"').encode()])
+        del tree
+        assert file.is_large
+        tracemalloc.start()
+        try:
+            assert sum(
+                one.messages_added for one in import_file(owner=owner, content=file).imported
+            )
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    small, large = peak(25_000), peak(150_000)
+    assert large < small + 3_500_000, f"{small:,} bytes for 1.2 MB, {large:,} for 7 MB"

@@ -19,6 +19,7 @@ from chatapp.formatting import plural
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.management.console import ProgressBar
 from chatapp.messages.wire import InvalidMessageError
+from chatapp.spooled_files import SpooledFile
 from chatapp.transcript.writing import TranscriptError
 from chatapp.transfer import Imported, import_file
 
@@ -107,7 +108,7 @@ class Command(BaseCommand):
     def import_one(self, name: str, *, owner: Any, model: str) -> FileResult:
         """Import one file and return what became of it."""
         try:
-            content = sys.stdin.buffer.read() if name == STDIN else Path(name).read_bytes()
+            content = _content_of(name)
             report = import_file(owner=owner, content=content, name=name, model=model)
         except UnknownFormatError as error:
             return FileResult(file=name, error=str(error))
@@ -132,6 +133,13 @@ class Command(BaseCommand):
             f"{result.file}: {plural(len(result.imported), 'session')}, "
             f"{plural(result.added, 'message')} added, {result.known} already there"
         )
+
+
+def _content_of(name: str) -> SpooledFile:
+    if name == STDIN:
+        return SpooledFile.read_from(sys.stdin.buffer)
+    with Path(name).open("rb") as file:
+        return SpooledFile.read_from(file)
 
 
 def found_files(names: Sequence[str]) -> Iterator[str]:

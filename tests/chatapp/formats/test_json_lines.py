@@ -2,7 +2,11 @@
 
 import pytest
 
-from chatapp.formats.reading import MAX_DEPTH, compact_json, read_document
+from chatapp.formats.decoding import MAX_DEPTH
+from chatapp.formats.reading import (
+    compact_json,
+    read_document,
+)
 
 
 def values(text: str) -> list[object]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatapp.formats import ParsedFile, UnknownFormatError, parse
-from chatapp.formats.registry import decode
+from chatapp.formats.registry import decoded
 
 from .conftest import ParseFile, ReadFile
 
@@ -139,7 +139,8 @@ def test_undecodable_bytes_are_replaced_and_named_with_their_line() -> None:
 
 
 def test_text_that_is_sound_needs_no_problem() -> None:
-    assert decode("über".encode()) == ("über", ())
+    file, problems = decoded("über".encode())
+    assert (file.read().decode(), problems) == ("über", ())
 
 
 def test_equal_conversations_of_one_file_keep_identities_of_their_own() -> None:

@@ -1,0 +1,98 @@
+"""Files that stay on the disk while they are read: one JSON value, or a value a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+from chatapp.formats.decoding import DECODER, MAX_DEPTH, decode_whole, read_values
+from chatapp.formats.file_records import Record, StoredRecord
+from chatapp.formats.nesting import flattened_pieces
+from chatapp.formats.records import Problem
+from chatapp.formats.stored_json import (
+    DROPPED_EACH,
+    STRETCH_BYTES,
+    DeeperError,
+    NotStoredError,
+    StoredText,
+    drop_pages,
+    stored,
+)
+from chatapp.spooled_files import CODING, SpooledFile
+
+_BLANK_BYTES = re.compile(rb"[ \t\r\n]*")
+
+
+class LargeFile:
+    """Reads a file that stays on the disk."""
+
+    def __init__(self, file: SpooledFile) -> None:
+        self._file = file
+        self._buffer = file.mapped()
+        self._text = StoredText(file, DECODER.decode)
+
+    def skip_blank(self, at: int) -> int:
+        """Return the place behind what is no value, from a place on."""
+        found = _BLANK_BYTES.match(self._buffer, at)
+        return found.end() if found else at
+
+    def value(self, start: int, end: int) -> tuple[Any, int] | None:
+        """Return the list or object that begins there and where it ends; None: neither, unsound."""
+        if self._buffer[start : start + 1] not in (b"{", b"["):
+            return None
+        try:
+            return stored(self._text, self._buffer, start, end, deepest=MAX_DEPTH)
+        except DeeperError:
+            return self._flatter(start)
+        except NotStoredError:
+            return None
+
+    def _flatter(self, start: int) -> tuple[Any, int] | None:
+        found = flattened_pieces(self._buffer, start)
+        if found is None:
+            return None
+        pieces, end = found
+        flat = SpooledFile(pieces)
+        text = StoredText(flat, DECODER.decode)
+        try:
+            return stored(text, flat.mapped(), 0, flat.size, deepest=MAX_DEPTH)[0], end
+        except NotStoredError:
+            return None
+
+    def records(self, problems: list[Problem]) -> Iterator[Record]:
+        """Yield what stands on the lines of the file, one value or several on each."""
+        start, dropped = 0, 0
+        for number in count(1):
+            end = self._buffer.find(b"\n", start)
+            end = self._file.size if end < 0 else end
+            yield from self._records_of(start, end, number, problems)
+            if end == self._file.size:
+                return
+            start = end + 1
+            if start - dropped > DROPPED_EACH:
+                dropped = drop_pages(self._buffer, start)
+
+    def _records_of(
+        self, start: int, end: int, number: int, problems: list[Problem]
+    ) -> Iterator[Record]:
+        at = start
+        if end - start >= STRETCH_BYTES:
+            while (at := self.skip_blank(at)) < end and (found := self.value(at, end)):
+                value, at = found
+                yield Record(line=number, value=value)
+            if at >= end:
+                return
+        line = self._file.read(start, end).decode(*CODING)
+        position = len(self._file.read(start, at).decode(*CODING))
+        for value, until in read_values(line, number, problems, start=position):
+            begins, at = at, start + len(line[:until].encode(*CODING))
+            yield self._stored_record(number, value, begins, at)
+
+    def _stored_record(self, number: int, value: Any, start: int, end: int) -> Record:
+        if not isinstance(value, (list, dict)):
+            return Record(line=number, value=value)
+        text = self._text
+        return StoredRecord(number, partial(text.value, start, end, decode=decode_whole))
