@@ -151,6 +151,11 @@ class _Answer:
         """How long its text, its thoughts or its calls have become, whichever is longest."""
         return self._output.characters
 
+    @property
+    def items(self) -> int:
+        """How many messages, calls and thoughts it has."""
+        return self._output.items
+
     def take(self, body: dict[str, Any]) -> None:
         """Take one event in; raise ModelError for an error sent as an event."""
         kind = str(body.get("type") or "")
