@@ -14,8 +14,9 @@ from django.db import (
     InternalError,
     OperationalError,
 )
-from django.http import Http404, HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 from rest_framework import exceptions, renderers, status
@@ -206,16 +207,29 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """Answer a fault of ours: a problem document under /api/, a page elsewhere."""
-    if not request.path.startswith("/api/"):
-        return defaults.server_error(request)
+    is_api = request.path.startswith("/api/")
     raised = sys.exc_info()[1]
     error = _about_database(raised) if isinstance(raised, Exception) else None
     if isinstance(error, Unavailable):
-        # It failed outside the API's views, such as in a middleware.
-        response = plain_problem(503, str(error.detail), code=str(error.get_codes()))
-        response["Retry-After"] = str(error.wait)
-        return response
+        # A page, or what failed outside the API's views, such as in a middleware.
+        return _unavailable(error, as_page=not is_api)
+    if not is_api:
+        return defaults.server_error(request)
     return plain_problem(500, "The server failed; its log says why. What was stored is stored.")
+
+
+def _unavailable(error: Unavailable, *, as_page: bool) -> HttpResponseBase:
+    sentence, code = str(error.detail), str(error.get_codes())
+    response: HttpResponseBase
+    if as_page:
+        # Without the request: who is logged in only the database says.
+        words = {"sentence": sentence, "code": code, "seconds": error.wait}
+        response = HttpResponse(loader.render_to_string("503.html", words), status=503)
+    else:
+        response = plain_problem(503, sentence, code=code)
+    response["Retry-After"] = str(error.wait)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def plain_problem(status: int, detail: str, *, code: str = "") -> JsonResponse:
