@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
@@ -20,6 +21,7 @@ from django.db import (
     DatabaseError,
     Error,
     InterfaceError,
+    InternalError,
     OperationalError,
     connection,
     connections,
@@ -56,6 +58,36 @@ def trouble_words(error: Error) -> str:
     if isinstance(error, OperationalError | InterfaceError):
         return f"The database cannot be reached: {error}"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What a failure of the database means for a client: a code, words, seconds to come back."""
+
+    code: str
+    sentence: str
+    seconds: int
+
+
+BUSY = Trouble(
+    code="busy",
+    sentence="The database is busy with other work. Send the request again.",
+    seconds=1,
+)
+AWAY = Trouble(
+    code="unavailable",
+    sentence="The database cannot be used just now. What was stored is stored; try again later.",
+    seconds=5,
+)
+# Somebody else's work is in the way: a lock that was waited for, two that waited for each other.
+_BUSY_WORDS = ("locked", "deadlock", "lock timeout", "could not serialize", "canceling statement")
+
+
+def trouble_of(error: BaseException | None) -> Trouble | None:
+    """Return what trouble with the database an error tells of; None for a fault of the program."""
+    if not isinstance(error, OperationalError | InterfaceError | InternalError):
+        return None
+    return BUSY if any(word in str(error).casefold() for word in _BUSY_WORDS) else AWAY
 
 
 def share_connections(size: int) -> None:

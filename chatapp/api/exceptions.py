@@ -10,9 +10,6 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db import (
     DatabaseError,
     IntegrityError,
-    InterfaceError,
-    InternalError,
-    OperationalError,
 )
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
@@ -24,6 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from chatapp.api.problems import CODE_OF_STATUS, PROBLEM_TYPE
+from chatapp.database import BUSY, trouble_of
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
@@ -130,7 +128,8 @@ def _translate(error: Exception) -> Exception:
 
 def _about_deletion(error: Exception, context: dict[str, Any]) -> Exception:
     """Return what a database's refusal means where a session is deleted while it is used."""
-    if not isinstance(error, IntegrityError | OperationalError):
+    # A database that is away is not asked: that would wait as long once more.
+    if not isinstance(error, IntegrityError) and trouble_of(error) is not BUSY:
         return error
     session_id = context.get("kwargs", {}).get("session_id")
     if session_id is None:
@@ -148,21 +147,11 @@ def _later(error: Later, seconds: int) -> Later:
     return error
 
 
-# Somebody else's work is in the way: a lock that was waited for, two that waited for each other.
-_BUSY = ("locked", "deadlock", "lock timeout", "could not serialize", "canceling statement")
-BUSY_SECONDS, UNAVAILABLE_SECONDS = 1, 5
-_OF_DATABASE = (OperationalError, InterfaceError, InternalError)
-
-
 def _about_database(error: Exception) -> Exception:
     """Return what trouble with the database means for a client: 503, and when to come back."""
-    if not isinstance(error, _OF_DATABASE):
+    if (trouble := trouble_of(error)) is None:
         return error
-    if any(word in str(error).casefold() for word in _BUSY):
-        busy = "The database is busy with other work. Send the request again."
-        return _later(Unavailable(busy, code="busy"), BUSY_SECONDS)
-    away = "The database cannot be used just now. What was stored is stored; try again later."
-    return _later(Unavailable(away), UNAVAILABLE_SECONDS)
+    return _later(Unavailable(trouble.sentence, code=trouble.code), trouble.seconds)
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:

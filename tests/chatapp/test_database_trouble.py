@@ -67,6 +67,32 @@ def test_trouble_outside_of_the_views_is_told_alike(api, session, monkeypatch):
     assert response.json()["code"] == "busy"
 
 
+def test_a_database_that_is_away_is_waited_for_once(api, session, monkeypatch):
+    """A look whether the session was deleted waited for it once more: 20 seconds a request."""
+    asked = []
+
+    def fail(execute, sql, params, many, context):
+        asked.append(sql)
+        raise OperationalError("couldn't get a connection after 10.00 sec")
+
+    with connection.execute_wrapper(fail):
+        response = api.get(url(session))
+    assert (response.status_code, len(asked)) == (503, 1)
+
+
+def test_a_page_waits_once_for_a_database_that_is_away(admin_client):
+    asked = []
+
+    def fail(execute, sql, params, many, context):
+        asked.append(sql)
+        raise OperationalError("couldn't get a connection after 10.00 sec")
+
+    admin_client.raise_request_exception = False
+    with connection.execute_wrapper(fail):
+        response = admin_client.get("/admin/")
+    assert (response.status_code, len(asked)) == (503, 1)
+
+
 PAGES = {
     "a page": ("get", "/admin/", {}),
     "a list": ("get", "/admin/chatapp/session/", {}),
