@@ -113,7 +113,7 @@ class Output:
             if isinstance(item, Mapping) and item.get("type") in _KINDS:
                 self._take_item(item, event, done=kind.endswith("done"))
         elif kind == "response.output_text.delta":
-            self._say(self._find(_MESSAGE, event, "piece"), text_of(event.get("delta")))
+            self._say(self._find(_MESSAGE, event, "piece"), _delta(event))
         elif kind == "response.output_text.done":
             found = self._find(_MESSAGE, event, "done")
             if not found.text:
@@ -123,7 +123,7 @@ class Output:
             if not found.text:
                 self._say(found, text_of([event["part"]]))
         elif kind == "response.refusal.delta":
-            self._refuse(self._find(_MESSAGE, event, "piece"), text_of(event.get("delta")))
+            self._refuse(self._find(_MESSAGE, event, "piece"), _delta(event))
         elif kind == "response.refusal.done":
             found = self._find(_MESSAGE, event, "done")
             if not found.refusal:
@@ -282,7 +282,7 @@ class Output:
     def _think(self, kind: str, event: Mapping[str, Any]) -> None:
         item = self._find(_REASONING, event, "piece")
         if kind.endswith(".delta"):
-            thought = text_of(event.get("delta"))
+            thought = _delta(event)
             self._lengths[_REASONING] += len(thought)
             if "summary" in kind:
                 item.digest.add(thought)
@@ -357,7 +357,14 @@ class Output:
 def _parts(content: Any) -> list[Mapping[str, Any]]:
     if isinstance(content, str):
         return [{"text": content}]
-    return [p for p in content if isinstance(p, Mapping)] if isinstance(content, list) else []
+    parts = [{"text": p} if isinstance(p, str) else p for p in listed(content)]
+    return [part for part in parts if isinstance(part, Mapping)]
+
+
+def _delta(event: Mapping[str, Any]) -> str:
+    """Return the text of a piece: as it is, or in a part."""
+    delta = event.get("delta")
+    return text_of([delta] if isinstance(delta, Mapping) else delta)
 
 
 def _arguments(value: Any) -> str:

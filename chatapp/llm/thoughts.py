@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,8 @@ from chatapp.messages.vendor import THOUGHT_PARTS, THOUGHT_TEXTS
 
 _PART_KINDS = ("thinking", "reasoning", "thought", "redacted_thinking")
 _TEXT_KEYS = ("text", "thinking", "content", "summary", "reasoning")
+# What tells a part from an object that a model wrote.
+_PART_KEYS = frozenset({"type", "parts", *_TEXT_KEYS})
 # Parts inside of parts inside of parts: deeper hides no text.
 _DEEPEST = 5
 
@@ -95,11 +98,11 @@ def thoughts_of(message: Mapping[str, Any]) -> tuple[str, str]:
 
 def content_of(content: Any) -> tuple[str, str]:
     """Return the text of an answer's content, and the thoughts that are among its parts."""
-    if isinstance(content, Mapping):
+    if isinstance(content, Mapping) and (_PART_KEYS & content.keys() or not content):
         # One part alone; some put the texts of several into an object.
         content = content.get("parts", [content])
     if not isinstance(content, list):
-        return (content if isinstance(content, str) else ""), ""
+        return _as_text(content), ""
     said, thought = [], []
     for part in content:
         if not isinstance(part, Mapping):
@@ -109,6 +112,13 @@ def content_of(content: Any) -> tuple[str, str]:
         else:
             said.append(_text_in(part))
     return "".join(said), "".join(thought)
+
+
+def _as_text(content: Any) -> str:
+    """Return a content that is no list: some read the JSON that was asked for, and send a value."""
+    if isinstance(content, str) or content is None or isinstance(content, bool):
+        return content if isinstance(content, str) else ""
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _text_in(part: Mapping[str, Any]) -> str:
