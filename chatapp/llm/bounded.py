@@ -15,6 +15,7 @@ from typing import Any
 from chatapp.llm.answer_ends import CUT_OFF
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.requests import Reply
+from chatapp.llm.streams import MOST_ITEMS
 
 BYTES_PER_CHARACTER = 8
 """Of a body in one piece: JSON writes a character in at most six bytes, with what is around it."""
@@ -125,20 +126,33 @@ def bound_response(response: Any, *, characters: int) -> None:
 
 
 def shortened(reply: Reply, *, characters: int) -> Reply:
-    """Return a reply whose text, thoughts and refusal have at most so many characters each.
+    """Return a reply whose text, thoughts, refusal and calls have at most so many characters each.
 
-    One whose text or refusal was cut says so.
+    One whose text, refusal or calls were cut says so; no call is cut in its middle.
     """
     text, thoughts, refusal = reply.text or "", reply.reasoning, reply.refusal
-    if max(len(text), len(thoughts), len(refusal)) <= characters:
+    calls = _first_calls(reply.tool_calls, characters)
+    lost_calls = len(calls) < len(reply.tool_calls)
+    if max(len(text), len(thoughts), len(refusal)) <= characters and not lost_calls:
         return reply
-    was_cut = max(len(text), len(refusal)) > characters
+    was_cut = max(len(text), len(refusal)) > characters or lost_calls
     return replace(
         reply,
         text=text[:characters] or None,
         reasoning=thoughts[:characters],
         refusal=refusal[:characters],
+        tool_calls=calls,
         # The server's own is longer, so that nobody goes on from it.
         response_id="",
         finish_reason=CUT_OFF if was_cut else reply.finish_reason,
     )
+
+
+def _first_calls(calls: tuple[dict[str, Any], ...], characters: int) -> tuple[dict[str, Any], ...]:
+    """Return the calls before the one that is too many, or whose arguments are too long."""
+    left = characters
+    for place, call in enumerate(calls):
+        left -= len(call["function"]["arguments"])
+        if left < 0 or place == MOST_ITEMS:
+            return calls[:place]
+    return calls

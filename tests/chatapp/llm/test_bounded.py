@@ -14,6 +14,7 @@ from chatapp.llm import chat_wire, openai_client
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
+from chatapp.llm.streams import MOST_ITEMS
 from tests.factories import user
 
 CHARACTERS = 1000
@@ -286,6 +287,38 @@ def test_an_answer_that_is_too_long_is_cut_and_says_so(serve):
     reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
     assert reply.text == "y" * CHARACTERS
     assert reply.finish_reason == "length"
+
+
+@pytest.mark.parametrize(("first", "kept"), [(100, 1), (CHARACTERS, 1), (CHARACTERS + 1, 0)])
+def test_calls_that_are_too_long_are_none_and_the_answer_says_so(serve, first, kept):
+    """Of an answer in one piece the text alone was cut."""
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json")
+        arguments = [json.dumps({"a": "y" * (size - 9)}) for size in (first, CHARACTERS)]
+        calls = [
+            {"id": f"c{n}", "function": {"name": "look", "arguments": one}}
+            for n, one in enumerate(arguments)
+        ]
+        choice = {"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}
+        handler.wfile.write(json.dumps({"choices": [choice]}).encode())
+
+    reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
+    assert len(reply.tool_calls) == kept
+    assert reply.finish_reason == "length"
+
+
+def test_calls_without_number_are_none(serve, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_ANSWER_CHARS": 1_000_000}
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json")
+        calls = [{"id": f"c{n}", "function": {"name": "look"}} for n in range(MOST_ITEMS + 5)]
+        choice = {"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}
+        handler.wfile.write(json.dumps({"choices": [choice]}).encode())
+
+    reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
+    assert (len(reply.tool_calls), reply.finish_reason) == (MOST_ITEMS, "length")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
