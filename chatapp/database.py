@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
 from operator import add
@@ -20,6 +21,7 @@ from django.db import (
     DatabaseError,
     Error,
     InterfaceError,
+    InternalError,
     OperationalError,
     connection,
     connections,
@@ -56,6 +58,36 @@ def trouble_words(error: Error) -> str:
     if isinstance(error, OperationalError | InterfaceError):
         return f"The database cannot be reached: {error}"
     return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What a failure of the database means for a client: a code, words, seconds to come back."""
+
+    code: str
+    sentence: str
+    seconds: int
+
+
+BUSY = Trouble(
+    code="busy",
+    sentence="The database is busy with other work. Send the request again.",
+    seconds=1,
+)
+AWAY = Trouble(
+    code="unavailable",
+    sentence="The database cannot be used just now. What was stored is stored; try again later.",
+    seconds=5,
+)
+# Somebody else's work is in the way: a lock that was waited for, two that waited for each other.
+_BUSY_WORDS = ("locked", "deadlock", "lock timeout", "could not serialize", "canceling statement")
+
+
+def trouble_of(error: BaseException | None) -> Trouble | None:
+    """Return what trouble with the database an error tells of; None for a fault of the program."""
+    if not isinstance(error, OperationalError | InterfaceError | InternalError):
+        return None
+    return BUSY if any(word in str(error).casefold() for word in _BUSY_WORDS) else AWAY
 
 
 def share_connections(size: int) -> None:
@@ -207,6 +239,27 @@ def empty_log_of_changes() -> bool:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         is_held, *_ = cursor.fetchone()
     return not is_held
+
+
+def keeps_deleted_rows() -> bool:
+    """Whether the database's files hold what was deleted until its tables are written anew."""
+    return connection.vendor == "postgresql"
+
+
+def rewrite_tables() -> int:
+    """Write every table anew without what was deleted, and return how many there were.
+
+    PostgreSQL's VACUUM gives the room of deleted rows away, and leaves their bytes there. While one
+    is rewritten nobody reads or writes it, and it takes its size on the disk once more. Not inside
+    a transaction. Other databases need none.
+    """
+    if not keeps_deleted_rows():
+        return 0
+    names = connection.introspection.django_table_names(only_existing=True)
+    with connection.cursor() as cursor:
+        for name in names:
+            cursor.execute(f"VACUUM (FULL) {connection.ops.quote_name(name)}")
+    return len(names)
 
 
 def database_now() -> datetime:

@@ -25,7 +25,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import CASCADE, ForeignObjectRel, Model, QuerySet
 from django.dispatch import Signal
 
-from chatapp.database import empty_log_of_changes
+from chatapp.database import empty_log_of_changes, keeps_deleted_rows
 from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
 from chatapp.models import Branch, ImportJob, Message, Session
@@ -49,6 +49,11 @@ _IN_LOG = (
     "SQL command PRAGMA wal_checkpoint(TRUNCATE) when nobody reads."
 )
 
+_IN_FILES = (
+    "PostgreSQL's files hold the bytes of deleted rows until their tables are written anew: "
+    "`manage.py erase_user --rewrite-tables`, at a time when nobody needs them."
+)
+
 user_erased = Signal()
 """Sent with `user` before anything of theirs goes.
 
@@ -60,11 +65,13 @@ Other apps take away what no row of the user's takes along when it is deleted.
 class Erased:
     """How many rows went, by the plural of what they are; what there was none of is left out.
 
-    `is_in_log` says that SQLite's log of changes still holds them.
+    `is_in_log` says that SQLite's log of changes still holds them, `is_in_files` that PostgreSQL's
+    files do.
     """
 
     counts: Mapping[str, int]
     is_in_log: bool = False
+    is_in_files: bool = False
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {count:,}" for name, count in self.counts.items()) or "nothing"
@@ -90,7 +97,8 @@ def erase_user(user: Any, *, on_session: Callable[[], None] = lambda: None) -> E
     nothing new comes in.
     """
     erased = _erased(user, on_session)
-    return replace(erased, is_in_log=not empty_log_of_changes())
+    is_in_log = not empty_log_of_changes()
+    return replace(erased, is_in_log=is_in_log, is_in_files=keeps_deleted_rows())
 
 
 def _erased(user: Any, on_session: Callable[[], None]) -> Erased:
@@ -295,4 +303,5 @@ def told(erased: Erased) -> str:
     """Return the sentence that says what went, without a name, and what is still to be done."""
     rows = sum(count for name, count in erased.counts.items() if name != _FILES)
     sentence = f"A person was erased: {erased}. {plural(rows, 'row')} in all."
-    return f"{sentence} {_IN_LOG}" if erased.is_in_log else sentence
+    left = [_IN_LOG] * erased.is_in_log + [_IN_FILES] * erased.is_in_files
+    return " ".join([sentence, *left])

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import logging
 from dataclasses import asdict
+from uuid import uuid4
 
 from django.conf import settings
-from django.db import connection
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
 from chatapp.extensions import ReadinessCheck, ReadinessPart, registered
+from chatapp.models import LearnedLimits
 from chatapp.pools import Pool, answered_in
 
 logger = logging.getLogger(__name__)
 NOT_STORED = {"Cache-Control": "no-store"}
+_WRITTEN_BY = "/readyz"
 PLAIN = {"X-Content-Type-Options": "nosniff", "Content-Length": "3"}
 
 
@@ -85,11 +88,12 @@ def unknown_part(name: str) -> str:
 
 
 def database() -> ReadinessPart:
-    """Look whether the database answers and stores: one that can only be read does not."""
+    """Look whether the database answers and stores: one that is full or read-only does not."""
     try:
-        with connection.cursor() as cursor:
-            # No row changes, but a database that cannot be written refuses it.
-            cursor.execute("UPDATE sessions SET title = title WHERE 1 = 0")
+        # A row is really written, and gone again before anybody sees it: what changes no row is
+        # done by a full disk, too.
+        with transaction.atomic():
+            LearnedLimits.objects.create(server=_WRITTEN_BY, name=uuid4().hex).delete()
     except Exception:
         logger.exception("The database does not answer")
         return ReadinessPart(

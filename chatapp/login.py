@@ -7,6 +7,7 @@ it. A session ends when nothing was done with it for SESSION_COOKIE_AGE seconds.
 from __future__ import annotations
 
 import time
+from http import HTTPStatus
 from typing import Any
 
 from django.conf import settings
@@ -52,7 +53,12 @@ class IdleMiddleware(MiddlewareMixin):
     ) -> HttpResponseBase:
         """Have the session written anew, with a new end, where that was not done a moment ago."""
         session = request.session
-        if not session.accessed or SESSION_KEY not in session:
+        # Where the database is away it would be waited for once more.
+        if (
+            response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR
+            or not session.accessed
+            or SESSION_KEY not in session
+        ):
             return response
         now = int(time.time())
         between = min(MOST_SECONDS_BETWEEN, settings.SESSION_COOKIE_AGE // 10)

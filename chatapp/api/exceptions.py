@@ -10,12 +10,10 @@ from django.core.exceptions import ObjectDoesNotExist, PermissionDenied
 from django.db import (
     DatabaseError,
     IntegrityError,
-    InterfaceError,
-    InternalError,
-    OperationalError,
 )
-from django.http import Http404, HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 from django.views import defaults
 from rest_framework import exceptions, renderers, status
@@ -23,6 +21,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from chatapp.api.problems import CODE_OF_STATUS, PROBLEM_TYPE
+from chatapp.database import BUSY, trouble_of
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
@@ -129,7 +128,8 @@ def _translate(error: Exception) -> Exception:
 
 def _about_deletion(error: Exception, context: dict[str, Any]) -> Exception:
     """Return what a database's refusal means where a session is deleted while it is used."""
-    if not isinstance(error, IntegrityError | OperationalError):
+    # A database that is away is not asked: that would wait as long once more.
+    if not isinstance(error, IntegrityError) and trouble_of(error) is not BUSY:
         return error
     session_id = context.get("kwargs", {}).get("session_id")
     if session_id is None:
@@ -147,21 +147,11 @@ def _later(error: Later, seconds: int) -> Later:
     return error
 
 
-# Somebody else's work is in the way: a lock that was waited for, two that waited for each other.
-_BUSY = ("locked", "deadlock", "lock timeout", "could not serialize", "canceling statement")
-BUSY_SECONDS, UNAVAILABLE_SECONDS = 1, 5
-_OF_DATABASE = (OperationalError, InterfaceError, InternalError)
-
-
 def _about_database(error: Exception) -> Exception:
     """Return what trouble with the database means for a client: 503, and when to come back."""
-    if not isinstance(error, _OF_DATABASE):
+    if (trouble := trouble_of(error)) is None:
         return error
-    if any(word in str(error).casefold() for word in _BUSY):
-        busy = "The database is busy with other work. Send the request again."
-        return _later(Unavailable(busy, code="busy"), BUSY_SECONDS)
-    away = "The database cannot be used just now. What was stored is stored; try again later."
-    return _later(Unavailable(away), UNAVAILABLE_SECONDS)
+    return _later(Unavailable(trouble.sentence, code=trouble.code), trouble.seconds)
 
 
 def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
@@ -206,16 +196,29 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """Answer a fault of ours: a problem document under /api/, a page elsewhere."""
-    if not request.path.startswith("/api/"):
-        return defaults.server_error(request)
+    is_api = request.path.startswith("/api/")
     raised = sys.exc_info()[1]
     error = _about_database(raised) if isinstance(raised, Exception) else None
     if isinstance(error, Unavailable):
-        # It failed outside the API's views, such as in a middleware.
-        response = plain_problem(503, str(error.detail), code=str(error.get_codes()))
-        response["Retry-After"] = str(error.wait)
-        return response
+        # A page, or what failed outside the API's views, such as in a middleware.
+        return _unavailable(error, as_page=not is_api)
+    if not is_api:
+        return defaults.server_error(request)
     return plain_problem(500, "The server failed; its log says why. What was stored is stored.")
+
+
+def _unavailable(error: Unavailable, *, as_page: bool) -> HttpResponseBase:
+    sentence, code = str(error.detail), str(error.get_codes())
+    response: HttpResponseBase
+    if as_page:
+        # Without the request: who is logged in only the database says.
+        words = {"sentence": sentence, "code": code, "seconds": error.wait}
+        response = HttpResponse(loader.render_to_string("503.html", words), status=503)
+    else:
+        response = plain_problem(503, sentence, code=code)
+    response["Retry-After"] = str(error.wait)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def plain_problem(status: int, detail: str, *, code: str = "") -> JsonResponse:

@@ -263,8 +263,9 @@ class PinSerializer(KnownFields):
     pinned = serializers.BooleanField()
 
     def to_internal_value(self, data: Any) -> Any:
-        """Name every other field that the client tried to change."""
-        if others := sorted(set(map(str, data)) - {"pinned"}):
+        """Name every other field of a message that the client tried to change."""
+        given = set(map(str, data)) - {"pinned"}
+        if others := sorted(given.intersection(MessageSerializer.Meta.fields)):
             problem = "A stored message cannot be changed, only pinned."
             raise serializers.ValidationError({name: [problem] for name in others[:MOST_NAMES]})
         return super().to_internal_value(data)

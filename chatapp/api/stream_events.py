@@ -21,7 +21,14 @@ from chatapp.extensions import registered
 from chatapp.llm.error_kinds import ErrorKind
 
 # How a stream ends that did not get as far as a model.
-_ENDS = ("nothing_to_answer", "turn_in_progress", "conflict", "internal_error")
+_ENDS = (
+    "nothing_to_answer",
+    "turn_in_progress",
+    "conflict",
+    "busy",
+    "unavailable",
+    "internal_error",
+)
 THOUGHTS = "reasoning"
 TEXT: Schema = {"type": "string"}
 COUNT: Schema = {"type": "integer", "minimum": 0}

@@ -40,10 +40,16 @@ def index_of(choice: Mapping[str, Any]) -> int:
 
 
 def listed(value: Any) -> list[Any]:
-    """Return a list as it is, and an object as the only one of a list."""
+    """Return a list as it is, and an object as the only one of a list.
+
+    An object whose names are numbers stands for a list: {"0": {…}, "1": {…}}.
+    """
     if isinstance(value, list):
         return value
-    return [value] if isinstance(value, Mapping) and value else []
+    if not isinstance(value, Mapping) or not value:
+        return []
+    is_numbered = all(str(key).isdigit() for key in value)
+    return [value[key] for key in sorted(value, key=int)] if is_numbered else [value]
 
 
 def spoken(message: Mapping[str, Any]) -> str:

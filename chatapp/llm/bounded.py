@@ -1,17 +1,21 @@
 """How much of a model server's answer is read: a server may be broken, or hostile.
 
-What is longer is cut with a word; nothing is kept of a body that is larger than any answer.
+What is longer is cut with a word; nothing is kept of a body that is larger than any answer. What
+counts are the bytes behind a compression: a megabyte may hide a thousand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from chatapp.llm.answer_ends import CUT_OFF
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.requests import Reply
+from chatapp.llm.streams import MOST_ITEMS
 
 BYTES_PER_CHARACTER = 8
 """Of a body in one piece: JSON writes a character in at most six bytes, with what is around it."""
@@ -21,28 +25,82 @@ SMALLEST_BODY_BYTES = 1_000_000
 _STREAMS = ("event-stream", "ndjson", "jsonl", "json-lines", "json-seq", "stream+json")
 
 
-def bounded(stream: Any, *, limit: int) -> Any:
-    """Return a response's stream that raises ModelError once more than `limit` bytes came."""
+MOST_ERROR_BYTES = 1_000_000
+"""Of the body of an error, whose status counts however long it is."""
+ENCODINGS = "gzip, deflate"
+"""The compressions that a server is asked for, and that are read."""
+_INFLATED_AT_ONCE = 65_536
+
+
+def _read_through(stream: Any, chunks: Callable[[Iterable[bytes]], Iterator[bytes]]) -> Any:
+    """Return a response's stream of what `chunks` makes of it."""
     import httpx2
 
-    class Bounded(httpx2.SyncByteStream):
-        """The stream of the connection, counted."""
+    class Stream(httpx2.SyncByteStream):
+        """The stream of the connection, looked at on its way."""
 
         def __iter__(self) -> Iterator[bytes]:
-            counted = 0
-            for chunk in stream:
-                counted += len(chunk)
-                if counted > limit:
-                    raise ModelError(
-                        ErrorKind.BAD_ANSWER,
-                        f"The answer has more than {limit:,} bytes; the rest was not read.",
-                    )
-                yield chunk
+            return chunks(stream)
 
         def close(self) -> None:
             stream.close()
 
-    return Bounded()
+    return Stream()
+
+
+def bounded(chunks: Iterable[bytes], *, limit: int) -> Iterator[bytes]:
+    """Yield the bytes of an answer; raise ModelError once there are more than `limit`."""
+    counted = 0
+    for chunk in chunks:
+        counted += len(chunk)
+        if counted > limit:
+            raise ModelError(
+                ErrorKind.BAD_ANSWER,
+                f"The answer has more than {limit:,} bytes; the rest was not read.",
+            )
+        yield chunk
+
+
+def beginning(chunks: Iterable[bytes], *, limit: int) -> Iterator[bytes]:
+    """Yield the first `limit` bytes of an error, and a word where there are more.
+
+    Of one that cannot be read its status counts all the same.
+    """
+    left = limit
+    with contextlib.suppress(ModelError):
+        for chunk in chunks:
+            yield chunk[:left]
+            left -= len(chunk)
+            if left < 0:
+                yield f" [cut: more than {limit:,} bytes]".encode()
+                return
+
+
+def inflated(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield the bytes that were compressed, a few at a time.
+
+    Raises ModelError for a compression that no server is asked for, and for broken data.
+    """
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise ModelError(ErrorKind.BAD_ANSWER, f"Its Content-Encoding is {encoding[:40]}.")
+    reader, is_first = zlib.decompressobj(zlib.MAX_WBITS | 32), True
+    try:
+        for chunk in chunks:
+            data = chunk
+            while data:
+                try:
+                    piece = reader.decompress(data, _INFLATED_AT_ONCE)
+                except zlib.error:
+                    if not is_first:
+                        raise
+                    # What some servers call deflate has no head.
+                    reader = zlib.decompressobj(-zlib.MAX_WBITS)
+                    piece = reader.decompress(data, _INFLATED_AT_ONCE)
+                is_first = False
+                yield piece
+                data = reader.unconsumed_tail
+    except zlib.error as error:
+        raise ModelError(ErrorKind.BAD_ANSWER, f"It is compressed and broken: {error}.") from error
 
 
 def is_streamed(response: Any) -> bool:
@@ -54,24 +112,47 @@ def is_streamed(response: Any) -> bool:
 def bound_response(response: Any, *, characters: int) -> None:
     """Bound a response before it is read: an event hook of an httpx2 client."""
     each = BYTES_PER_STREAMED_CHARACTER if is_streamed(response) else BYTES_PER_CHARACTER
-    response.stream = bounded(response.stream, limit=each * characters + SMALLEST_BODY_BYTES)
+    limit = each * characters + SMALLEST_BODY_BYTES
+    # Inflated here, and so by nobody else.
+    encoding = response.headers.pop("content-encoding", "").strip().lower()
+
+    def read(chunks: Iterable[bytes]) -> Iterator[bytes]:
+        whole = inflated(chunks, encoding) if encoding not in ("", "identity") else chunks
+        if response.is_error:
+            return beginning(whole, limit=MOST_ERROR_BYTES)
+        return bounded(whole, limit=limit)
+
+    response.stream = _read_through(response.stream, read)
 
 
 def shortened(reply: Reply, *, characters: int) -> Reply:
-    """Return a reply whose text, thoughts and refusal have at most so many characters each.
+    """Return a reply whose text, thoughts, refusal and calls have at most so many characters each.
 
-    One whose text or refusal was cut says so.
+    One whose text, refusal or calls were cut says so; no call is cut in its middle.
     """
     text, thoughts, refusal = reply.text or "", reply.reasoning, reply.refusal
-    if max(len(text), len(thoughts), len(refusal)) <= characters:
+    calls = _first_calls(reply.tool_calls, characters)
+    lost_calls = len(calls) < len(reply.tool_calls)
+    if max(len(text), len(thoughts), len(refusal)) <= characters and not lost_calls:
         return reply
-    was_cut = max(len(text), len(refusal)) > characters
+    was_cut = max(len(text), len(refusal)) > characters or lost_calls
     return replace(
         reply,
         text=text[:characters] or None,
         reasoning=thoughts[:characters],
         refusal=refusal[:characters],
+        tool_calls=calls,
         # The server's own is longer, so that nobody goes on from it.
         response_id="",
         finish_reason=CUT_OFF if was_cut else reply.finish_reason,
     )
+
+
+def _first_calls(calls: tuple[dict[str, Any], ...], characters: int) -> tuple[dict[str, Any], ...]:
+    """Return the calls before the one that is too many, or whose arguments are too long."""
+    left = characters
+    for place, call in enumerate(calls):
+        left -= len(call["function"]["arguments"])
+        if left < 0 or place == MOST_ITEMS:
+            return calls[:place]
+    return calls

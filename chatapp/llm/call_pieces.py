@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from chatapp.llm.streams import is_json
+from chatapp.llm.growing_text import GrowingJson, is_json
 from chatapp.messages.patterns import lazy_pattern
-from chatapp.messages.vendor import CALL_KEYS, fitting, merged, own_fields
+from chatapp.messages.vendor import CALL_KEYS, GrowingFields, fitting, own_fields
 from chatapp.messages.wire import MAX_VENDOR_CHARS
+
+MAX_NAME_CHARS: Final = 1_000
+"""Of a call's name that comes in pieces; no server takes a longer one than 128."""
 
 _DECODER = json.JSONDecoder()
 _BLANKS = lazy_pattern(r"\s*")
+
+
+@dataclass(slots=True, kw_only=True)
+class StreamedCall:
+    """One call, as far as it has come."""
+
+    number: int
+    id: str = ""
+    name: str = ""
+    arguments: GrowingJson = field(default_factory=GrowingJson)
+    own: GrowingFields = field(default_factory=GrowingFields)
+    has_index: bool = False
 
 
 class CallPieces:
@@ -24,44 +41,54 @@ class CallPieces:
     """
 
     def __init__(self) -> None:
-        self._calls: list[dict[str, Any]] = []
-        self._by_index: dict[int, dict[str, Any]] = {}
+        self._calls: list[StreamedCall] = []
+        self._by_index: dict[Any, StreamedCall] = {}
+        self._by_id: defaultdict[str, list[StreamedCall]] = defaultdict(list)
+        self.characters = 0
+        """How long the arguments of all of them are."""
 
-    def add(self, piece: dict[str, Any]) -> dict[str, Any]:
+    def __len__(self) -> int:
+        """Return how many calls there are."""
+        return len(self._calls)
+
+    def add(self, piece: dict[str, Any]) -> StreamedCall:
         """Take one piece in; return the call it belongs to, as far as it is known."""
         function = piece.get("function") or {}
         call = self._find(piece)
-        call["id"] = call["id"] or str(piece.get("id") or "")
+        if not call.id and piece.get("id"):
+            call.id = str(piece["id"])
+            self._by_id[call.id].append(call)
         name, arguments = str(function.get("name") or ""), arguments_in(function)
         # A name may come in pieces; one that comes with an id is whole.
-        if not call["name"] or not (piece.get("id") or call["arguments"] or name == call["name"]):
-            call["name"] += name
+        if not call.name or not (piece.get("id") or call.arguments or name == call.name):
+            call.name = (call.name + name)[:MAX_NAME_CHARS]
         # Some servers say all of them once more at the end.
-        if not (arguments == call["arguments"] and is_json(arguments)):
-            call["arguments"] += arguments
-        call["own"] = merged(call["own"], own_fields(piece, CALL_KEYS))
+        is_again = len(arguments) == len(call.arguments) and arguments == str(call.arguments)
+        if not (is_again and is_json(arguments)):
+            call.arguments.add(arguments)
+        call.own.add(own_fields(piece, CALL_KEYS))
+        self.characters += len(arguments)
         return call
 
-    def _find(self, piece: dict[str, Any]) -> dict[str, Any]:
+    def _find(self, piece: dict[str, Any]) -> StreamedCall:
         index, call_id = piece.get("index"), piece.get("id")
-        known: dict[str, Any] | None = self._by_index.get(index) if index is not None else None
+        known = self._by_index.get(index) if index is not None else None
         if known is not None and not _starts_another(known, piece):
             return known
+        same: list[StreamedCall] = []
         if index is None:
-            same = [one for one in self._calls if not call_id or one["id"] == call_id]
-            if same and not _starts_another(same[-1], piece):
-                return same[-1]
+            same = self._by_id.get(call_id, []) if call_id else self._calls
         elif known is None and call_id:
             # The same call in two forms, of which one has no index.
-            numbered = [id(one) for one in self._by_index.values()]
-            same = [one for one in self._calls if one["id"] == call_id and id(one) not in numbered]
-            if same and not _starts_another(same[-1], piece):
-                self._by_index[index] = same[-1]
-                return same[-1]
-        call: dict[str, Any] = {"id": "", "name": "", "arguments": "", "own": {}}
-        call["number"] = len(self._calls)
-        self._calls.append(call)
+            same = [one for one in self._by_id.get(call_id, ()) if not one.has_index]
+        if same and not _starts_another(same[-1], piece):
+            return self._numbered(same[-1], index)
+        self._calls.append(StreamedCall(number=len(self._calls)))
+        return self._numbered(self._calls[-1], index)
+
+    def _numbered(self, call: StreamedCall, index: Any) -> StreamedCall:
         if index is not None:
+            call.has_index = True
             self._by_index[index] = call
         return call
 
@@ -73,13 +100,13 @@ class CallPieces:
         room = MAX_VENDOR_CHARS // max(1, len(self._calls))
         calls = [
             {
-                "id": call["id"] or f"call_{uuid.uuid4().hex[:24]}",
+                "id": call.id or f"call_{uuid.uuid4().hex[:24]}",
                 "type": "function",
-                "function": {"name": call["name"], "arguments": _one_object(call["arguments"])},
-                **fitting(call["own"], room),
+                "function": {"name": call.name, "arguments": _one_object(str(call.arguments))},
+                **fitting(call.own.values, room),
             }
             for call in self._calls
-            if call["name"] or call["arguments"]
+            if call.name or call.arguments
         ]
         return tuple(whole_calls(calls) if is_cut else calls)
 
@@ -89,12 +116,12 @@ class CallPieces:
         return [
             name
             for call in self._calls
-            for name in call["own"].keys() - fitting(call["own"], room).keys()
+            for name in call.own.values.keys() - fitting(call.own.values, room).keys()
         ]
 
     def has_half_a_call(self) -> bool:
         """Whether the arguments of a call break off."""
-        found = (_one_object(call["arguments"]) for call in self._calls)
+        found = (_one_object(str(call.arguments)) for call in self._calls)
         return any(not is_json(arguments) for arguments in found if arguments)
 
 
@@ -104,7 +131,7 @@ def whole_calls(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return calls[:-1] if is_half else calls
 
 
-def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
+def _starts_another(call: StreamedCall, piece: dict[str, Any]) -> bool:
     """Whether a piece that seems to go on with a call is a further one.
 
     Some servers number every call 0, or give all of them one id or none: then a name behind whole
@@ -112,12 +139,12 @@ def _starts_another(call: dict[str, Any], piece: dict[str, Any]) -> bool:
     """
     function = piece.get("function") or {}
     call_id, name = piece.get("id"), function.get("name")
-    if not name or not call["name"]:
+    if not name or not call.name:
         return False
-    if call_id and call["id"] and call_id != call["id"]:
+    if call_id and call.id and call_id != call.id:
         return True
-    has_new = name != call["name"] or (not call_id and piece.get("index") is None)
-    return has_new and bool(arguments_in(function)) and is_json(call["arguments"])
+    has_new = name != call.name or (not call_id and piece.get("index") is None)
+    return has_new and bool(arguments_in(function)) and call.arguments.is_whole
 
 
 def _one_object(arguments: str) -> str:

@@ -21,6 +21,7 @@ from chatapp.llm.answer_shapes import (
 )
 from chatapp.llm.call_pieces import CallPieces, arguments_in
 from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
+from chatapp.llm.growing_text import GrowingText
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
 from chatapp.llm.streams import follow, plain, splitter_for
@@ -30,8 +31,8 @@ from chatapp.messages.vendor import (
     ABOUT_KEYS,
     MESSAGE_KEYS,
     THOUGHT_TEXTS,
+    GrowingFields,
     for_server_all,
-    merged,
     own_fields,
     server_of,
 )
@@ -175,14 +176,14 @@ class _Completion:
     def __init__(self, on_event: OnEvent) -> None:
         self._on_event = on_event
         self._splitter = splitter_for(on_event)
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text = GrowingText()
+        self._reasoning = GrowingText()
+        self._refusal = GrowingText()
         self._calls = CallPieces()
-        self._fields: dict[str, Any] = {}
-        self._about: dict[str, Any] = {}
+        self._fields = GrowingFields()
+        self._about = GrowingFields()
         self._usage: dict[str, Any] | None = None
-        self._id = self._model = self._refusal = self._thoughts_in = ""
-        self._said = self._thought = self._argued = 0
+        self._id = self._model = self._thoughts_in = ""
         self._has_begun = self._was_counted = self._came_in_pieces = False
         # Of several answers to one request the first one counts.
         self._index: int | None = None
@@ -205,7 +206,13 @@ class _Completion:
     @property
     def characters(self) -> int:
         """How long its text, its thoughts or its calls have become, whichever is longest."""
-        return max(self._said, self._thought, self._argued)
+        said = len(self._text) + len(self._refusal)
+        return max(said, len(self._reasoning), self._calls.characters)
+
+    @property
+    def items(self) -> int:
+        """How many calls it has."""
+        return len(self._calls)
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk or inside a choice."""
@@ -244,9 +251,7 @@ class _Completion:
         self.finish_reason = reason or self.finish_reason
 
     def _keep_about(self, place: Mapping[str, Any]) -> None:
-        for name in ABOUT_KEYS:
-            if place.get(name):
-                self._about[name] = merged(self._about.get(name), place[name], name)
+        self._about.add({name: place[name] for name in ABOUT_KEYS if place.get(name)})
 
     def _take_message(self, message: Mapping[str, Any], *, is_whole: bool) -> None:
         """Take in what a message, or a piece of one, says and thinks."""
@@ -260,24 +265,22 @@ class _Completion:
         elif self._came_in_pieces and (text or thoughts or refusal):
             # Behind its pieces the whole says them once more. What says more than that, or comes
             # without a `delta` from the start, is a piece: those may repeat each other.
-            text = text.removeprefix("".join(self._text))
-            thoughts = thoughts.removeprefix("".join(self._reasoning))
-            refusal = refusal.removeprefix(self._refusal)
+            text = self._text.rest_of(text)
+            thoughts = self._reasoning.rest_of(thoughts)
+            refusal = self._refusal.rest_of(refusal)
             self._came_in_pieces = not (text or thoughts or refusal)
         self._thoughts_in = self._thoughts_in or field
         self._think(thoughts)
         if others := other_parts(message.get("content")):
-            self._about["parts"] = merged(self._about.get("parts"), others)
+            self._about.add({"parts": others})
         if text:
-            self._text.append(text)
+            self._text.add(text)
             self._splitter.feed(text)
-        self._said += len(text) + len(refusal)
-        self._refusal += refusal
-        known = (*MESSAGE_KEYS, field, "error", *REASON_KEYS)
-        for name, value in own_fields(message, known).items():
-            # The same thoughts once more, as a text, are kept as such.
-            if not (isinstance(value, str) and name in THOUGHT_TEXTS):
-                self._fields[name] = merged(self._fields.get(name), value, name)
+        self._refusal.add(refusal)
+        own = own_fields(message, (*MESSAGE_KEYS, field, "error", *REASON_KEYS))
+        # The same thoughts once more, as a text, are kept as such.
+        again = [name for name in THOUGHT_TEXTS if isinstance(own.get(name), str)]
+        self._fields.add({name: value for name, value in own.items() if name not in again})
 
     def _take_calls(self, message: Mapping[str, Any], *, is_whole: bool) -> None:
         for place, piece in enumerate(calls_of(message)):
@@ -285,21 +288,18 @@ class _Completion:
 
     def _think(self, text: str) -> None:
         if text:
-            self._reasoning.append(text)
-            self._thought += len(text)
+            self._reasoning.add(text)
             self._on_event("reasoning", {"text": text})
 
     def _call(self, piece: dict[str, Any]) -> None:
         call = self._calls.add(piece)
-        arguments = arguments_in(piece.get("function") or {})
-        self._argued += len(arguments)
         self._on_event(
             "tool_call",
             {
-                "index": call["number"],
-                "id": call["id"],
-                "name": call["name"],
-                "arguments_delta": arguments,
+                "index": call.number,
+                "id": call.id,
+                "name": call.name,
+                "arguments_delta": arguments_in(piece.get("function") or {}),
             },
         )
 
@@ -307,26 +307,27 @@ class _Completion:
         """Tell what was held back of the text, and what an answer without words is made of."""
         self._splitter.finish()
         if is_blank(self._splitter.text) and not self._calls.finished():
-            parts = [*listed(self._fields.get("images")), *listed(self._about.get("parts"))]
+            images = self._fields.values.get("images")
+            parts = [*listed(images), *listed(self._about.values.get("parts"))]
             if named := "\n".join(map(_named, parts)):
-                self._text.append(named)
+                self._text.add(named)
                 self._on_event("delta", {"text": named})
 
     def reply(self, finish_reason: str) -> Reply:
         """Return what has arrived so far."""
-        text, thoughts = split("".join(self._text))
-        told = "".join(self._reasoning)
+        text, thoughts = split(str(self._text))
+        told = str(self._reasoning)
         return Reply(
             text=None if is_blank(text) else text,
             tool_calls=self._calls.finished(is_cut=end_of(finish_reason) is AnswerEnd.CUT),
             reasoning="\n\n".join(part for part in (told, thoughts) if part),
-            refusal=self._refusal,
+            refusal=str(self._refusal),
             finish_reason=finish_reason,
             usage=self._usage,
             response_id=self._id,
             model=self._model,
-            fields=self._fields,
-            about=self._about,
+            fields=self._fields.values,
+            about=self._about.values,
             thoughts_in=self._thoughts_in,
             left_out=tuple(self._calls.left_out()),
         )

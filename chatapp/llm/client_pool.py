@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any
 
 from chatapp.conf import chatapp_settings
-from chatapp.llm.bounded import bound_response
+from chatapp.llm.bounded import ENCODINGS, bound_response
 from chatapp.llm.errors import ErrorKind, ModelError
 
 
@@ -85,6 +85,7 @@ def _new_client(api_key: str, base_url: str) -> _Pooled:
             base_url=base_url or None,
             max_retries=0,
             http_client=openai.DefaultHttpx2Client(
+                headers={"Accept-Encoding": ENCODINGS},
                 event_hooks={"request": [line.follow], "response": [_bound]},
                 # A server that sends us elsewhere would be told the conversation and the key.
                 follow_redirects=False,

@@ -242,7 +242,8 @@ def as_model_error(error: Exception) -> ModelError:
         return ModelError(ErrorKind.UNAVAILABLE, str(error))
     if isinstance(error, openai.APIError):
         return from_body(error.body or str(error), status=200, fallback=error.message)
-    if isinstance(error, ValueError | TypeError | LookupError | AttributeError):
+    # What is nested without end is read no further.
+    if isinstance(error, ValueError | TypeError | LookupError | AttributeError | RecursionError):
         return ModelError(ErrorKind.BAD_ANSWER, f"{type(error).__name__}: {error}")
     return ModelError(ErrorKind.UNAVAILABLE, f"{type(error).__name__}: {error}")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from chatapp.llm.answer_shapes import listed
 from chatapp.llm.call_pieces import whole_calls
+from chatapp.llm.growing_text import GrowingText
 from chatapp.llm.requests import OnEvent
 from chatapp.llm.streams import splitter_for
 from chatapp.messages.vendor import fitting, own_fields
@@ -28,7 +29,7 @@ _CALL_KEYS = ("type", "id", "call_id", "name", "arguments", "status")
 _OF_PARTS = ("annotations", "logprobs")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class _Item:
     """One item of the answer, as far as it is known."""
 
@@ -39,13 +40,16 @@ class _Item:
     announced: bool = False
     filled: bool = False  # no more pieces follow
     whole: dict[str, Any] | None = None
-    text: str = ""  # of a message, or the arguments of a call
+    # Of a message, or the arguments of a call.
+    text: GrowingText = field(default_factory=GrowingText)
     offered: str = ""  # arguments that came with the announcement
-    refusal: str = ""
+    refusal: GrowingText = field(default_factory=GrowingText)
     name: str = ""
-    thoughts: str = ""
-    digest: str = ""  # the summary of the thoughts
-    number: int = 0  # of a call among the calls
+    thoughts: GrowingText = field(default_factory=GrowingText)
+    # The summary of the thoughts.
+    digest: GrowingText = field(default_factory=GrowingText)
+    place: int = 0  # among all items
+    number: int = 0  # among those of its kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +61,10 @@ class _Clue:
     call_id: str = ""
     index: int | None = None
 
-    def names(self, item: _Item) -> bool:
-        """Whether it is this item's id that the event has."""
-        return bool(self.call_id and self.call_id == item.call_id) or bool(
-            self.item_id and self.item_id == item.item_id
-        )
+    @property
+    def ids(self) -> tuple[tuple[str, str], ...]:
+        """The ids that the event has, each with the word for whose it is."""
+        return ("item", self.item_id), ("call", self.call_id)
 
     def fits(self, item: _Item) -> bool:
         """Whether nothing the event says speaks against this item."""
@@ -86,6 +89,10 @@ class Output:
         self._on_event = on_event
         self._splitter = splitter_for(on_event)
         self._items: list[_Item] = []
+        self._by_kind: dict[str, list[_Item]] = {kind: [] for kind in _KINDS}
+        self._by_index: defaultdict[tuple[str, int | None], list[_Item]] = defaultdict(list)
+        # The first one of each kind and id.
+        self._by_id: dict[tuple[str, str, str], _Item] = {}
         self._others: list[dict[str, Any]] = []
         self._lengths: Counter[str] = Counter()
 
@@ -94,6 +101,11 @@ class Output:
         """How long its text, its thoughts or its calls have become, whichever is longest."""
         return max(self._lengths.values(), default=0)
 
+    @property
+    def items(self) -> int:
+        """How many messages, calls and thoughts it has."""
+        return len(self._items)
+
     def take(self, kind: str, event: Mapping[str, Any]) -> None:
         """Take one event in; those of unknown kinds are passed over."""
         item = event.get("item")
@@ -101,7 +113,7 @@ class Output:
             if isinstance(item, Mapping) and item.get("type") in _KINDS:
                 self._take_item(item, event, done=kind.endswith("done"))
         elif kind == "response.output_text.delta":
-            self._say(self._find(_MESSAGE, event, "piece"), text_of(event.get("delta")))
+            self._say(self._find(_MESSAGE, event, "piece"), _delta(event))
         elif kind == "response.output_text.done":
             found = self._find(_MESSAGE, event, "done")
             if not found.text:
@@ -111,10 +123,11 @@ class Output:
             if not found.text:
                 self._say(found, text_of([event["part"]]))
         elif kind == "response.refusal.delta":
-            self._refuse(self._find(_MESSAGE, event, "piece"), text_of(event.get("delta")))
+            self._refuse(self._find(_MESSAGE, event, "piece"), _delta(event))
         elif kind == "response.refusal.done":
             found = self._find(_MESSAGE, event, "done")
-            found.refusal = found.refusal or text_of(event.get("refusal"))
+            if not found.refusal:
+                self._refuse(found, text_of(event.get("refusal")))
         elif kind == "response.function_call_arguments.delta":
             self._argue(self._find(_CALL, event, "piece"), _arguments(event.get("delta")))
         elif kind == "response.function_call_arguments.done":
@@ -132,23 +145,44 @@ class Output:
             call_id=str(event.get("call_id") or inside.get("call_id") or ""),
             index=index if isinstance(index, int) else None,
         )
-        own = [item for item in self._items if item.kind == kind]
-        found = next((item for item in own if clue.names(item)), None)
+        found = self._named(kind, clue)
         if found is None:
+            own = self._in_question(kind, clue)
             # Ends come in the order of the items, pieces belong to the newest.
-            ordered = own if step in ("filled", "done") else own[::-1]
+            ordered = own if step in ("filled", "done") else reversed(own)
             found = next((item for item in ordered if clue.fits(item)), None)
         return self._learn(found or self._new(kind), clue)
 
+    def _named(self, kind: str, clue: _Clue) -> _Item | None:
+        """Return the first item whose id an event has."""
+        keys = [(kind, name, told) for name, told in clue.ids if told]
+        named = [self._by_id[key] for key in keys if key in self._by_id]
+        return min(named, key=lambda item: item.place, default=None)
+
+    def _in_question(self, kind: str, clue: _Clue) -> list[_Item]:
+        """Return the items, in order, of which nothing about their number speaks against one."""
+        if clue.index is None:
+            return self._by_kind[kind]
+        alike = [*self._by_index[kind, None], *self._by_index[kind, clue.index]]
+        return sorted(alike, key=lambda item: item.place)
+
     def _new(self, kind: str) -> _Item:
-        number = sum(item.kind == kind for item in self._items)
-        self._items.append(_Item(kind=kind, number=number))
-        return self._items[-1]
+        own = self._by_kind[kind]
+        own.append(_Item(kind=kind, place=len(self._items), number=len(own)))
+        self._items.append(own[-1])
+        self._by_index[kind, None].append(own[-1])
+        return own[-1]
 
     def _learn(self, item: _Item, clue: _Clue) -> _Item:
         item.item_id = item.item_id or clue.item_id
         item.call_id = item.call_id or clue.call_id
-        item.index = clue.index if item.index is None else item.index
+        if item.index is None and clue.index is not None:
+            item.index = clue.index
+            self._by_index[item.kind, None].remove(item)
+            self._by_index[item.kind, item.index].append(item)
+        for name, told in (("item", item.item_id), ("call", item.call_id)):
+            if told:
+                self._by_id.setdefault((item.kind, name, told), item)
         return item
 
     def _take_item(self, item: Mapping[str, Any], event: Mapping[str, Any], *, done: bool) -> None:
@@ -171,13 +205,13 @@ class Output:
             if kind not in counted:
                 self._others += [dict(item)] if isinstance(item, Mapping) else []
                 continue
-            own = [known for known in self._items if known.kind == kind]
+            own = self._by_kind[kind]
             clue = _Clue(
                 step="done",
                 item_id=str(item.get("id") or ""),
                 call_id=str(item.get("call_id") or ""),
             )
-            found = next((known for known in own if clue.names(known)), None)
+            found = self._named(kind, clue)
             if found is None and counted[kind] < len(own):
                 found = own[counted[kind]]
             counted[kind] += 1
@@ -191,23 +225,24 @@ class Output:
         if known.kind == _MESSAGE:
             parts = _parts(item.get("content"))
             text = "".join(text_of([part]) for part in parts)
-            if text.startswith(known.text):
-                self._say(known, text[len(known.text) :])
-            known.refusal = "".join(str(p.get("refusal") or "") for p in parts) or known.refusal
+            if known.text.opens(text):
+                self._say(known, known.text.rest_of(text))
+            if refusal := "".join(str(part.get("refusal") or "") for part in parts):
+                known.refusal = GrowingText(refusal)
         elif known.kind == _CALL:
             self._settle_call(known, item)
 
     def _say(self, item: _Item, text: str) -> None:
         if not text:
             return
-        if not item.text and self.text:
+        if not item.text and self._lengths[_MESSAGE]:
             self._splitter.feed(_BETWEEN_ITEMS)
-        item.text += text
+        item.text.add(text)
         self._lengths[_MESSAGE] += len(text)
         self._splitter.feed(text)
 
     def _refuse(self, item: _Item, text: str) -> None:
-        item.refusal += text
+        item.refusal.add(text)
         self._lengths[_REFUSAL] += len(text)
 
     def finish(self) -> None:
@@ -215,7 +250,7 @@ class Output:
         self._splitter.finish()
 
     def _argue(self, call: _Item, arguments: str) -> None:
-        call.text += arguments
+        call.text.add(arguments)
         self._lengths[_CALL] += len(arguments)
         self._on_event(
             "tool_call",
@@ -237,24 +272,25 @@ class Output:
         arguments = _arguments(end.get("arguments"))
         named = not call.name and bool(end.get("name"))
         call.name = call.name or str(end.get("name") or "")
-        rest = arguments.removeprefix(call.text) if arguments.startswith(call.text) else ""
-        if arguments and not arguments.startswith(call.text):
-            call.text = arguments
+        goes_on = call.text.opens(arguments)
+        rest = call.text.rest_of(arguments) if goes_on else ""
+        if arguments and not goes_on:
+            call.text = GrowingText(arguments)
         if named or rest:
             self._argue(call, rest)
 
     def _think(self, kind: str, event: Mapping[str, Any]) -> None:
         item = self._find(_REASONING, event, "piece")
         if kind.endswith(".delta"):
-            thought = text_of(event.get("delta"))
+            thought = _delta(event)
             self._lengths[_REASONING] += len(thought)
             if "summary" in kind:
-                item.digest += thought
+                item.digest.add(thought)
             else:
-                item.thoughts += thought
+                item.thoughts.add(thought)
             self._on_event("reasoning", {"text": thought})
         elif kind.endswith("summary_part.added") and item.digest:
-            item.digest += _BETWEEN_ITEMS
+            item.digest.add(_BETWEEN_ITEMS)
 
     @property
     def has_begun(self) -> bool:
@@ -264,34 +300,32 @@ class Output:
     @property
     def text(self) -> str:
         """The text of the answer; several messages are parted by an empty line."""
-        texts = [item.text for item in self._items if item.kind == _MESSAGE and item.text]
+        texts = [str(item.text) for item in self._by_kind[_MESSAGE] if item.text]
         return _BETWEEN_ITEMS.join(texts)
 
     @property
     def refusal(self) -> str:
         """What the model said instead of an answer."""
-        return "".join(item.refusal for item in self._items)
+        return "".join(str(item.refusal) for item in self._items)
 
     @property
     def reasoning(self) -> str:
         """The model's thoughts as far as they are told: themselves, or else their summary."""
-        told = [_thoughts(item) for item in self._items if item.kind == _REASONING]
+        told = [_thoughts(item) for item in self._by_kind[_REASONING]]
         return _BETWEEN_ITEMS.join(text for text in told if text)
 
     @property
     def reasoning_items(self) -> tuple[dict[str, Any], ...]:
         """The finished reasoning items as they came."""
-        return tuple(
-            item.whole for item in self._items if item.kind == _REASONING and item.whole is not None
-        )
+        return tuple(item.whole for item in self._by_kind[_REASONING] if item.whole is not None)
 
     @property
     def about(self) -> dict[str, Any]:
         """What came beside texts, calls and thoughts: sources, probabilities, other items."""
         parts = [
             part
-            for item in self._items
-            if item.kind == _MESSAGE and item.whole
+            for item in self._by_kind[_MESSAGE]
+            if item.whole
             for part in _parts(item.whole.get("content"))
         ]
         found = {
@@ -304,14 +338,14 @@ class Output:
 
         Of an answer that was cut at its length, the call that it was cut in is none.
         """
-        calls = [item for item in self._items if item.kind == _CALL]
+        calls = self._by_kind[_CALL]
         for call in calls:
             call.call_id = call.call_id or call.item_id or f"call_{uuid.uuid4().hex[:24]}"
         told = [
             {
                 "id": call.call_id,
                 "type": "function",
-                "function": {"name": call.name, "arguments": call.text or call.offered},
+                "function": {"name": call.name, "arguments": str(call.text) or call.offered},
                 **fitting(own_fields(call.whole or {}, _CALL_KEYS), MAX_VENDOR_CHARS // len(calls)),
             }
             for call in calls
@@ -323,7 +357,14 @@ class Output:
 def _parts(content: Any) -> list[Mapping[str, Any]]:
     if isinstance(content, str):
         return [{"text": content}]
-    return [p for p in content if isinstance(p, Mapping)] if isinstance(content, list) else []
+    parts = [{"text": p} if isinstance(p, str) else p for p in listed(content)]
+    return [part for part in parts if isinstance(part, Mapping)]
+
+
+def _delta(event: Mapping[str, Any]) -> str:
+    """Return the text of a piece: as it is, or in a part."""
+    delta = event.get("delta")
+    return text_of([delta] if isinstance(delta, Mapping) else delta)
 
 
 def _arguments(value: Any) -> str:
@@ -338,7 +379,7 @@ def _thoughts(item: _Item) -> str:
     digests = [text_of([part]) for part in _parts(whole.get("summary"))]
     return (
         "".join(texts)
-        or item.thoughts
+        or str(item.thoughts)
         or _BETWEEN_ITEMS.join(text for text in digests if text)
-        or item.digest
+        or str(item.digest)
     )

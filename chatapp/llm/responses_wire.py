@@ -111,7 +111,8 @@ def reply_of(response: Any) -> Reply:
     except ModelError as error:
         error.partial = answer.reply("interrupted")
         raise
-    if not listed(body.get("output")) and body.get("output") != []:
+    is_told = listed(body.get("output")) or isinstance(body.get("output_text"), str)
+    if not is_told and body.get("output") != []:
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no output.", status=200)
     return answer.reply(answer.finish_reason)
 
@@ -150,6 +151,11 @@ class _Answer:
     def characters(self) -> int:
         """How long its text, its thoughts or its calls have become, whichever is longest."""
         return self._output.characters
+
+    @property
+    def items(self) -> int:
+        """How many messages, calls and thoughts it has."""
+        return self._output.items
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one event in; raise ModelError for an error sent as an event."""

@@ -11,11 +11,14 @@ from typing import Any, Final, Protocol
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import CUT_OFF
 from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.growing_text import GrowingJson
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply
 from chatapp.llm.thoughts import ThoughtSplitter
 
 DONE: Final[dict[str, Any]] = {}
 """Stands for `[DONE]`, known by its identity: the server says that nothing follows."""
+MOST_ITEMS: Final = 2_000
+"""Of one answer: without words an answer could have calls without end."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _RECORD_MARK = b"\x1e"
 """What `application/json-seq` puts before each object."""
@@ -41,6 +44,11 @@ class StreamedAnswer(Protocol):
     @property
     def characters(self) -> int:
         """How long what is longest of it has become: its text, its thoughts or its calls."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """How many calls it has, and other things that are told apart."""
         ...
 
     def take(self, body: dict[str, Any]) -> None:
@@ -79,7 +87,7 @@ def follow(
             answer.take(plain(piece))
             if answer.closed:
                 break
-            if answer.characters > longest:
+            if answer.characters > longest or answer.items > MOST_ITEMS:
                 return _as_cut(answer)
             if request.cancelled():
                 raise ModelError(ErrorKind.CANCELLED)
@@ -117,56 +125,54 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     some servers send nothing else, others an error in the middle of their events. Raises
     ValueError for data that is no JSON.
     """
-    name, data = "", b""
+    name, data = "", GrowingJson()
     for line in _lines(chunks):
-        if (
-            data
-            and line.startswith((b"data:", b"event:"))
-            and is_json(data.decode(errors="replace"))
-        ):
+        if data and line.startswith((b"data:", b"event:")) and data.is_whole:
             # No empty line between two events: what is whole is not gone on with.
-            yield from _piece(name, data)
-            name, data = "", b""
+            yield from _piece(name, str(data))
+            name, data = "", GrowingJson()
         if line.startswith(b"data:"):
-            data = b"\n".join((data, line[5:])) if data else line[5:].lstrip()
+            told = b"\n" + line[5:] if data else line[5:].lstrip()
+            data.add(told.decode("utf-8", "replace"))
         elif line.startswith(b"event:"):
             name = line[6:].strip().decode("utf-8", "replace")
         elif line.startswith((b"{", b"[")) and not data:
             yield from _bare(line)
         elif not line:
-            yield from _piece(name, data)
-            if _says_done(name, data):
+            whole = str(data)
+            yield from _piece(name, whole)
+            if _says_done(name, whole):
                 return
-            name, data = "", b""
+            name, data = "", GrowingJson()
     # The last one may lack the empty line behind it; half of one is nothing.
     try:
-        yield from list(_piece(name, data))
+        yield from list(_piece(name, str(data)))
     except ValueError:
         return
 
 
-def _piece(name: str, data: bytes) -> Iterator[dict[str, Any]]:
+def _piece(name: str, data: str) -> Iterator[dict[str, Any]]:
     if _says_done(name, data):
         yield DONE
     elif name == "error":
-        body = _error(data.decode("utf-8", "replace"))
+        body = _error(data)
         yield body if body.get("error") else {"error": body}
     elif data.strip():
-        body = json.loads(data.decode("utf-8", "replace"))
+        body = json.loads(data)
         for one in body if isinstance(body, list) else [body]:
             if isinstance(one, dict):
                 # Some say in the event's name alone what it is.
                 yield {"type": name, **one} if name.startswith("response.") else one
 
 
-def _says_done(name: str, data: bytes) -> bool:
-    return data[:6].upper() == b"[DONE]" or (name == "done" and data.strip() in (b"", b"{}"))
+def _says_done(name: str, data: str) -> bool:
+    return data[:6].upper() == "[DONE]" or (name == "done" and data.strip() in ("", "{}"))
 
 
 def _bare(line: bytes) -> Iterator[dict[str, Any]]:
     """Yield the object that a line without a field's name is; half of one is nothing."""
     try:
-        yield from list(_piece("", line))
+        yield from list(_piece("", line.decode("utf-8", "replace")))
     except ValueError:
         return
 
@@ -198,15 +204,6 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         begun.append(rest)
     if last := b"".join(begun):
         yield last.lstrip(_RECORD_MARK)
-
-
-def is_json(text: str) -> bool:
-    """Whether a text is one whole JSON value: half of the arguments of a call is none."""
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def splitter_for(on_event: OnEvent) -> ThoughtSplitter:

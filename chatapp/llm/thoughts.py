@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from chatapp.messages.vendor import THOUGHT_PARTS, THOUGHT_TEXTS
 
 _PART_KINDS = ("thinking", "reasoning", "thought", "redacted_thinking")
 _TEXT_KEYS = ("text", "thinking", "content", "summary", "reasoning")
+# What tells a part from an object that a model wrote.
+_PART_KEYS = frozenset({"type", "parts", *_TEXT_KEYS})
 # Parts inside of parts inside of parts: deeper hides no text.
 _DEEPEST = 5
 
@@ -57,16 +60,21 @@ def _any_of(tags: Sequence[str]) -> str:
 _OPENINGS = rf"{_any_of(tuple(_TAGS))}|{_OF_NAMES}{_ATTRIBUTES}"
 _OPENING = re.compile(_OPENINGS, re.IGNORECASE)
 _CLOSING = {closing: re.compile(re.escape(closing), re.IGNORECASE) for closing in _CLOSINGS}
+# A longer run of backticks is several: none is waited for without end.
+_LONGEST_TICKS = 64
 _MARK = re.compile(
-    rf"(?P<code>`+)|(?P<line>\n)|(?P<opening>{_OPENINGS})"
+    rf"(?P<code>`{{1,{_LONGEST_TICKS}}})|(?P<line>\n)|(?P<opening>{_OPENINGS})"
     rf"|(?P<closing>{_any_of(_CLOSINGS)})",
     re.IGNORECASE,
 )
+_BEGINNING = re.compile(rf"[`\n{re.escape(''.join({tag[0] for tag in (*_TAGS, *_CLOSINGS)}))}]")
 # What remains of a chat template between thoughts and answer.
 _TEMPLATE = re.compile(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?\Z")
 # Blanks that may stand before a tag. Behind more than so many nobody expects one.
 _BLANKS = " \t\r\n\f\v\u00a0\u200b\u2060\ufeff"
 _LONGEST_LEAD = 1000
+# A long text is taken in slices: what remains of it is copied behind each tag.
+_LONGEST_PIECE = 4_096
 # How much of the text before a tag decides about it.
 _BEFORE_CHARS = 32
 _OPENING_QUOTES = "\"'“‘«([{"
@@ -90,11 +98,11 @@ def thoughts_of(message: Mapping[str, Any]) -> tuple[str, str]:
 
 def content_of(content: Any) -> tuple[str, str]:
     """Return the text of an answer's content, and the thoughts that are among its parts."""
-    if isinstance(content, Mapping):
+    if isinstance(content, Mapping) and (_PART_KEYS & content.keys() or not content):
         # One part alone; some put the texts of several into an object.
         content = content.get("parts", [content])
     if not isinstance(content, list):
-        return (content if isinstance(content, str) else ""), ""
+        return _as_text(content), ""
     said, thought = [], []
     for part in content:
         if not isinstance(part, Mapping):
@@ -104,6 +112,13 @@ def content_of(content: Any) -> tuple[str, str]:
         else:
             said.append(_text_in(part))
     return "".join(said), "".join(thought)
+
+
+def _as_text(content: Any) -> str:
+    """Return a content that is no list: some read the JSON that was asked for, and send a value."""
+    if isinstance(content, str) or content is None or isinstance(content, bool):
+        return content if isinstance(content, str) else ""
+    return json.dumps(content, ensure_ascii=False)
 
 
 def _text_in(part: Mapping[str, Any]) -> str:
@@ -186,8 +201,9 @@ class ThoughtSplitter:
 
     def feed(self, piece: str) -> None:
         """Take a piece in."""
-        self._rest += piece
-        self._advance(final=False)
+        for start in range(0, len(piece), _LONGEST_PIECE):
+            self._rest += piece[start : start + _LONGEST_PIECE]
+            self._advance(final=False)
 
     def finish(self) -> None:
         """Take it that nothing follows."""
@@ -233,10 +249,10 @@ class ThoughtSplitter:
             self._says(self._taken(len(self._rest)))
             return False
         end = len(self._rest) - (0 if final else _held(self._rest))
-        for mark in _MARK.finditer(self._rest):
+        for mark in _marks(self._rest):
             if mark.start() >= end:
                 break  # in what may be a tag
-            if not final and mark.end() == len(self._rest) and mark.lastgroup != "line":
+            if not final and mark.end() == len(self._rest) and _may_grow(mark):
                 end = min(end, mark.start())  # what follows decides
                 break
             if mark.lastgroup == "closing" and not self._code and self._ends_thoughts(mark):
@@ -295,6 +311,20 @@ class ThoughtSplitter:
         if text:
             self._thought.append(text)
             self._think(text)
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """Yield what _MARK finds, trying it only where one may begin: most of a text is words."""
+    end = 0
+    for begun in _BEGINNING.finditer(text):
+        if begun.start() >= end and (mark := _MARK.match(text, begun.start())):
+            end = mark.end()
+            yield mark
+
+
+def _may_grow(mark: re.Match[str]) -> bool:
+    """Whether what follows a mark at the end of what has come decides about it."""
+    return mark.lastgroup != "line" and len(mark[0]) != _LONGEST_TICKS
 
 
 def _closing_of(tag: str) -> str:

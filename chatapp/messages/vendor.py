@@ -16,9 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from chatapp.messages.outgoing import WITH_THOUGHTS, WITHOUT_THOUGHTS
 from chatapp.messages.wire import (
@@ -59,6 +61,8 @@ _THOUGHTS = frozenset({*THOUGHT_TEXTS, *THOUGHT_PARTS})
 _SIGNED = re.compile(r"signature|encrypted|redacted", re.IGNORECASE)
 # Pieces of these grow; of all others the newest counts.
 _GROWING = frozenset({"text", "thinking", "summary", "content", "data", "reasoning", "arguments"})
+MAX_FIELDS: Final = 1_000
+"""Of one message: more names than any server has."""
 # Nested deeper, nothing is kept: every reader of it recurses.
 _DEEPEST = 30
 
@@ -89,34 +93,54 @@ def own_fields(value: Mapping[str, Any], known: Iterable[str]) -> dict[str, Any]
     }
 
 
-def merged(known: Any, piece: Any, name: str = "", depth: int = 0) -> Any:
+class GrowingFields:
+    """Own fields that come in pieces; one that is too large to be kept grows no more."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self._arrived: Counter[str] = Counter()
+
+    def add(self, pieces: Mapping[str, Any]) -> None:
+        """Take pieces of fields in, by their names; they are changed when more comes."""
+        for name, piece in pieces.items():
+            is_full = self._arrived[name] > MAX_VENDOR_CHARS
+            if is_full or (name not in self.values and len(self.values) >= MAX_FIELDS):
+                continue
+            self.values[name] = _grown(self.values.get(name), piece, name)
+            self._arrived[name] += _size(piece)
+            # Of some fields every piece is the whole once more.
+            if (
+                self._arrived[name] > MAX_VENDOR_CHARS
+                and _size(self.values[name]) <= MAX_VENDOR_CHARS
+            ):
+                self._arrived[name] = 0
+
+
+def merged(known: Any, piece: Any, name: str = "") -> Any:
     """Return a field that came in pieces: texts and lists grow, objects are put together."""
+    return _grown(deepcopy(known), deepcopy(piece), name)
+
+
+def _grown(known: Any, piece: Any, name: str = "", depth: int = 0) -> Any:
+    """Return what `merged` does; `known` is changed, so that a piece costs no more than itself."""
     if known is None or depth > _DEEPEST:
         return piece
     if isinstance(known, dict) and isinstance(piece, Mapping):
-        keys = dict.fromkeys((*known, *piece))
-        return {
-            key: merged(known.get(key), piece[key], str(key), depth + 1)
-            if piece.get(key) is not None
-            else known.get(key)
-            for key in keys
-        }
+        for key, value in piece.items():
+            if value is not None or key not in known:
+                known[key] = _grown(known.get(key), value, str(key), depth + 1)
+        return known
     if isinstance(known, list) and isinstance(piece, list):
-        return _merged_lists(known, piece, depth)
+        for one in piece:
+            place = _place_of(one, known)
+            if place is None:
+                known.append(one)
+            else:
+                known[place] = _grown(known[place], one, "", depth + 1)
+        return known
     if isinstance(known, str) and isinstance(piece, str) and name in _GROWING:
         return known + piece
     return known if piece in ("", [], {}) else piece
-
-
-def _merged_lists(known: list[Any], pieces: list[Any], depth: int) -> list[Any]:
-    result = list(known)
-    for piece in pieces:
-        place = _place_of(piece, result)
-        if place is None:
-            result.append(piece)
-        else:
-            result[place] = merged(result[place], piece, "", depth + 1)
-    return result
 
 
 def _place_of(piece: Any, known: Sequence[Any]) -> int | None:
@@ -125,7 +149,9 @@ def _place_of(piece: Any, known: Sequence[Any]) -> int | None:
         return None
     index = piece.get("index")
     if index is not None:
-        for place, item in enumerate(known):
+        # Mostly it is the newest.
+        for place in range(len(known) - 1, -1, -1):
+            item = known[place]
             if isinstance(item, Mapping) and _number(item) == _number(piece):
                 return place
         return None
@@ -142,12 +168,12 @@ def _number(item: Mapping[str, Any]) -> tuple[Any, Any]:
 def fitting(fields: Mapping[str, Any], room: int = MAX_VENDOR_CHARS) -> dict[str, Any]:
     """Return the fields whose JSON fits, the smallest first where not all do."""
     sizes = {name: _size(value) for name, value in fields.items()}
-    kept = []
+    kept = set()
     for name in sorted(sizes, key=lambda name: sizes[name]):
         room -= sizes[name] + len(name)
         if room < 0:
             break
-        kept.append(name)
+        kept.add(name)
     return {name: fields[name] for name in fields if name in kept}
 
 

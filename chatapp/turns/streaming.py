@@ -21,6 +21,7 @@ from django.db import connections
 
 from chatapp.concurrency import slow_starts
 from chatapp.conf import chatapp_settings
+from chatapp.database import trouble_of
 from chatapp.transcript.writing import TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.lease import TurnInProgressError
@@ -131,7 +132,10 @@ def _end(started: StartedTurn) -> Event:
         return _error("turn_in_progress", str(failure))
     except TranscriptError as failure:
         return _error("conflict", str(failure))
-    except BaseException:  # the tokenizer's panics are no Exception, and the client waits
+    except BaseException as failure:  # the tokenizer's panics are no Exception; the client waits
+        if (trouble := trouble_of(failure)) is not None:
+            logger.warning("A streamed turn ended with the database: %s", failure)
+            return _error(trouble.code, trouble.sentence)
         logger.exception("A streamed turn of session %s failed.", started.turn.session.pk)
         return _error(
             "internal_error",

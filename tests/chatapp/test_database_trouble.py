@@ -67,6 +67,76 @@ def test_trouble_outside_of_the_views_is_told_alike(api, session, monkeypatch):
     assert response.json()["code"] == "busy"
 
 
+def test_a_database_that_is_away_is_waited_for_once(api, session, monkeypatch):
+    """A look whether the session was deleted waited for it once more: 20 seconds a request."""
+    asked = []
+
+    def fail(execute, sql, params, many, context):
+        asked.append(sql)
+        raise OperationalError("couldn't get a connection after 10.00 sec")
+
+    with connection.execute_wrapper(fail):
+        response = api.get(url(session))
+    assert (response.status_code, len(asked)) == (503, 1)
+
+
+def test_a_page_waits_once_for_a_database_that_is_away(admin_client):
+    asked = []
+
+    def fail(execute, sql, params, many, context):
+        asked.append(sql)
+        raise OperationalError("couldn't get a connection after 10.00 sec")
+
+    admin_client.raise_request_exception = False
+    with connection.execute_wrapper(fail):
+        response = admin_client.get("/admin/")
+    assert (response.status_code, len(asked)) == (503, 1)
+
+
+PAGES = {
+    "a page": ("get", "/admin/", {}),
+    "a list": ("get", "/admin/chatapp/session/", {}),
+    "an action": ("post", "/admin/chatapp/session/", {"action": "export"}),
+    "a form": ("post", "/admin/auth/user/add/", {"username": "new"}),
+    "a log-in": ("post", "/admin/login/", {"username": "nobody", "password": "wrong"}),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    ("error", "code", "seconds"),
+    [
+        (OperationalError("database is locked"), "busy", "1"),
+        (OperationalError("database or disk is full"), "unavailable", "5"),
+        (InternalError("cannot execute INSERT in a read-only transaction"), "unavailable", "5"),
+    ],
+)
+def test_trouble_is_503_for_pages_as_well(admin_client, page, error, code, seconds):
+    """They were a 500: that is a fault of ours, which nobody tries again."""
+
+    def fail(execute, sql, params, many, context):
+        raise error
+
+    method, address, form = PAGES[page]
+    admin_client.raise_request_exception = False
+    with connection.execute_wrapper(fail):
+        response = getattr(admin_client, method)(address, form)
+    assert (response.status_code, response["Retry-After"]) == (503, seconds)
+    assert f"({code})" in response.content.decode()
+    assert str(error) not in response.content.decode()
+    assert response["Cache-Control"] == "no-store"
+
+
+def test_a_fault_of_ours_stays_a_500_of_a_page(admin_client):
+    def fail(execute, sql, params, many, context):
+        raise ValueError("ours")
+
+    admin_client.raise_request_exception = False
+    with connection.execute_wrapper(fail):
+        response = admin_client.get("/admin/")
+    assert response.status_code == 500
+
+
 def test_a_session_that_was_deleted_meanwhile_is_404_all_the_same(api, session, monkeypatch):
     def deleted(*args, **kwargs):
         Session.objects.all().delete()

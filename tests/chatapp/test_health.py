@@ -10,11 +10,13 @@ from uuid import uuid4
 import pytest
 from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from chatapp import checks, extensions
 from chatapp.extensions import Extension, ReadinessPart
 from chatapp.health import counting_parts, readiness_checks
+from chatapp.models import LearnedLimits
 from compaction.models import WorkerHeartbeat
 from compaction.runs import queue
 from tests.fakes.silent_server import SilentServer
@@ -116,6 +118,24 @@ def test_load_balancers_are_not_sent_to_https(path, parts, settings):
 # --- /readyz ---
 
 
+@pytest.mark.django_db
+def test_readyz_writes_and_leaves_nothing(parts):
+    """A statement that changes no row is done on a full disk as well."""
+
+    def full(execute, sql, params, many, context):
+        if sql.startswith("INSERT"):
+            raise OperationalError("database or disk is full")
+        return execute(sql, params, many, context)
+
+    parts("database")
+    with CaptureQueriesContext(connection) as asked:
+        assert Client().get("/readyz").status_code == 200
+    assert any(one["sql"].startswith("INSERT") for one in asked)
+    assert not LearnedLimits.objects.exists()
+    with connection.execute_wrapper(full):
+        assert Client().get("/readyz").status_code == 503
+
+
 def test_readyz_is_ready_when_every_part_is(beat, broker_answers, parts):
     parts("database", "broker", "queue")
     beat(12)
@@ -163,13 +183,14 @@ def test_a_part_that_nobody_can_look_at_is_not_ready(parts, name):
     assert Client().get("/readyz").status_code == 503
 
 
-def test_a_database_that_does_not_answer_is_said(parts, monkeypatch, caplog):
+@pytest.mark.django_db
+def test_a_database_that_does_not_answer_is_said(parts, caplog):
     def refuse(*args) -> None:
         raise OperationalError(SECRET)
 
     parts("database")
-    monkeypatch.setattr(connection, "cursor", refuse)
-    response = Client().get("/readyz")
+    with connection.execute_wrapper(refuse):
+        response = Client().get("/readyz")
     assert response.status_code == 503
     assert response.json()["parts"]["database"]["text"] == (
         "The database does not answer, or stores nothing. Start it, correct DATABASE_URL, or make "

@@ -81,6 +81,51 @@ def test_who_sends_on_behind_the_answer_is_let_go(connect, monkeypatch):
     assert time.monotonic() - began >= WAIT / 2
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST / HTTP/1.1\r\nConnection: close\r\nContent-Length: 99999999999\r\n",
+        b"POST / HTTP/1.0\r\nContent-Length: 99999999999\r\n",
+        b"POST / HTTP/1.1\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_who_closes_behind_one_answer_hears_it_while_sending(connect, monkeypatch, head):
+    """The connection was reset, because what still came was not read."""
+    monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)
+    connection = connect()
+    connection.sendall(head + b"Host: localhost\r\n\r\n")
+    body = b"x" * 65_536
+    piece = body if b"chunked" not in head else b"10000\r\n" + body + b"\r\n"
+    for _ in range(400):
+        connection.sendall(piece)
+    time.sleep(WAIT)
+    answer = all_of(connection)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"bytes that are allowed" in answer
+
+
+def test_who_closes_and_sends_on_is_let_go(connect, monkeypatch):
+    monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)
+    monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", WAIT)
+    connection = connect()
+    head = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    connection.sendall(head + b"Content-Length: 99999999999\r\n\r\n")
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while time.monotonic() - began < 20 * WAIT:
+            connection.sendall(b"x")
+            time.sleep(WAIT / 10)
+    assert time.monotonic() - began >= WAIT / 2
+
+
+def test_who_sends_what_is_no_http_hears_so(connect):
+    connection = connect()
+    connection.sendall(b"\0no http\r\n\r\n")
+    connection.sendall(b"x" * 1_000_000)
+    time.sleep(WAIT / 4)
+    assert all_of(connection).startswith(b"HTTP/1.1 400")
+
+
 def test_a_body_that_ends_behind_the_answer_costs_no_connection(connect, monkeypatch):
     monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", WAIT)
     monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)

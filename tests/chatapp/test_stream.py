@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import httpx2
 import pytest
-from django.db import connections
+from django.db import OperationalError, connections
 
 from chatapp.models import Message, Session
 from chatapp.transcript import append
@@ -156,7 +156,7 @@ class Broken:
     def __init__(self, **options) -> None:
         pass
 
-    def prepare(self, session, pending, *, emit):
+    def prepare(self, *args, **kwargs):
         raise RuntimeError("secret details")
 
 
@@ -166,6 +166,22 @@ def test_a_fault_of_our_own_is_an_event_without_its_details(chat, settings):
     assert (name, payload["code"]) == ("error", "internal_error")
     assert "secret" not in payload["detail"]
     assert until(lambda: not Session.objects.exclude(turn_owner=None).exists())
+
+
+class WithoutDatabase(Broken):
+    """A context backend that finds the database away."""
+
+    def prepare(self, *args, **kwargs):
+        raise OperationalError("could not extend file: No space left on device")
+
+
+def test_trouble_with_the_database_is_an_event_of_its_own(chat, settings):
+    """It was told as a fault of ours."""
+    settings.CHATAPP = settings.CHATAPP | {"CONTEXT": {"BACKEND": f"{__name__}.WithoutDatabase"}}
+    name, payload = chat.turn()[-1]
+    assert (name, payload["code"]) == ("error", "unavailable")
+    assert "database" in payload["detail"]
+    assert "No space" not in payload["detail"]
 
 
 def test_a_turn_that_cannot_be_started_gives_its_lease_back(owner, settings):

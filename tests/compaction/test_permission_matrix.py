@@ -89,6 +89,24 @@ def send_all(operator, posts) -> None:
             assert match.func(request, *match.args, **match.kwargs).status_code in CALM, address
 
 
+def told_by(operator, posts) -> Iterator[tuple[str, str]]:
+    """Yield what each post answers: its page, the messages for the next one, where it leads."""
+    for address, data in posts:
+        match = resolve(address.partition("?")[0])
+        request = asked_of(operator, RequestFactory().post(address, data))
+        try:
+            response = match.func(request, *match.args, **match.kwargs)
+        except (PermissionDenied, Http404) as refusal:
+            yield address, str(refusal)
+            continue
+        if not response.streaming and hasattr(response, "render"):
+            response.render()
+        body = b"".join(response.streaming_content) if response.streaming else response.content
+        news = [str(one.message) for one in request._messages._queued_messages]
+        told = [body.decode(), *news, response.headers.get("Location", "")]
+        yield address, html.unescape("\n".join(told))
+
+
 def ours():
     """Return the permissions of the two apps."""
     found = Permission.objects.filter(content_type__app_label__in=planting.OUR_APPS)
@@ -165,6 +183,19 @@ def test_with_that_for_messages_every_text_is_somewhere(scene):
         assert status in CALM, (address, status)
         seen |= scene.seen_on(text)
     assert {text_of(each) for each in set(PLANTED) - seen} == {text_of(each) for each in ON_NO_PAGE}
+
+
+def test_no_post_shows_a_text_to_who_may_not_read_them(scene):
+    """What is refused, asked first or done is told in words that quote nothing."""
+    others = Permission.objects.exclude(codename="read_texts")
+    operator = with_only(scene.operator, *others)
+    sent = planting.posts(scene)
+    shown = {
+        (address, data.get("action")): sorted(map(text_of, seen))
+        for (address, data), (_, text) in zip(sent, told_by(operator, sent), strict=True)
+        if (seen := scene.seen_on(text))
+    }
+    assert shown == {}
 
 
 def rows_found(client: Client, address: str) -> int:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.conf import COMMAND_CHECKS
-from chatapp.erasure import erase_user, told, what_erasing_takes
+from chatapp.database import rewrite_tables
+from chatapp.erasure import Erased, erase_user, told, what_erasing_takes
+from chatapp.formatting import plural
 from chatapp.management.console import ProgressBar, printable, stop_signals_interrupt
 from chatapp.models import Session
 
@@ -26,26 +29,46 @@ class Command(BaseCommand):
     requires_system_checks = COMMAND_CHECKS
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("username", metavar="USERNAME")
+        parser.add_argument("username", metavar="USERNAME", nargs="?")
         parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument(
+            "--rewrite-tables",
+            action="store_true",
+            help="PostgreSQL: write every table anew (VACUUM FULL), so that no file holds what was "
+            "deleted; nobody uses a table meanwhile. Without USERNAME only this is done",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
+        name, rewrites = options["username"], options["rewrite_tables"]
+        if name is None and not rewrites:
+            raise CommandError("Name the user to erase. Nothing was erased.")
+        if name is not None:
+            erased = self._erase(name, asks=not options["yes"])
+            self.stdout.write(
+                told(replace(erased, is_in_files=erased.is_in_files and not rewrites))
+            )
+        if rewrites:
+            count = rewrite_tables()
+            done = (
+                f"{plural(count, 'table')} were written anew; logs and backups keep what they hold."
+            )
+            self.stdout.write(done if count else "This database keeps nothing that was deleted.")
+
+    def _erase(self, name: str, *, asks: bool) -> Erased:
         users = get_user_model()
-        name = options["username"]
         user = users._default_manager.filter(**{users.USERNAME_FIELD: name}).first()
         if user is None:
             raise CommandError(f"There is no user “{name}”. Nothing was erased.")
         shown = printable(name)
         self.stdout.write(f"Of {shown} there are: {what_erasing_takes(user)}.")
-        if not options["yes"]:
+        if asks:
             self._ask(name)
         total = Session.objects.filter(owner=user).count()
         with (
             stop_signals_interrupt(),
             ProgressBar(self.stderr, total=total, label="sessions") as bar,
         ):
-            erased = erase_user(user, on_session=bar.advance)
-        self.stdout.write(told(erased))
+            return erase_user(user, on_session=bar.advance)
 
     def _ask(self, name: str) -> None:
         """Raise CommandError unless whoever is asked writes the name once more."""

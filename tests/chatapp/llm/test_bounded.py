@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+import tracemalloc
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from chatapp.llm import chat_wire
+from chatapp.llm import chat_wire, openai_client
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
+from chatapp.llm.streams import MOST_ITEMS
 from tests.factories import user
 
 CHARACTERS = 1000
@@ -74,20 +77,19 @@ def headers(handler, status: int, kind: str, **more: str) -> None:
     handler.end_headers()
 
 
-def pour(server, handler, chunk: bytes) -> None:
+def pour(server, handler, chunk: bytes, chunks: int = 100_000) -> None:
     """Write until the client goes away."""
     try:
-        for _ in range(100_000):
+        for _ in range(chunks):
             handler.wfile.write(chunk)
             server.sent += len(chunk)
     except OSError:
         pass
 
 
-@pytest.mark.parametrize("status", [200, 400, 500])
-def test_a_body_without_end_is_not_read_to_its_end(serve, status):
+def test_a_body_without_end_is_not_read_to_its_end(serve):
     def answer(server, handler):
-        headers(handler, status, "application/json")
+        headers(handler, 200, "application/json")
         handler.wfile.write(b'{"error": {"message": "')
         pour(server, handler, b"x" * 10_000)
 
@@ -98,6 +100,93 @@ def test_a_body_without_end_is_not_read_to_its_end(serve, status):
     assert "1,008,000 bytes" in failure.value.detail
     assert server.sent < 100_000_000
     assert server.asked == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind"),
+    [
+        (400, "This model's maximum context length is 8192 tokens. ", ErrorKind.CONTEXT_OVERFLOW),
+        (400, "Unsupported parameter: 'temperature'. ", ErrorKind.PARAMETER_REFUSED),
+        (401, "Incorrect API key provided. ", ErrorKind.AUTHENTICATION),
+        (429, "Rate limit reached. ", ErrorKind.RATE_LIMITED),
+        (503, "Try later. ", ErrorKind.UNAVAILABLE),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["", "gzip", "br"])
+def test_an_error_without_end_is_cut_and_keeps_its_status(
+    serve, monkeypatch, status, said, kind, encoding
+):
+    """It was an answer that is too long, so that no refusal was answered and nothing retried."""
+    monkeypatch.setattr(openai_client, "MAX_ATTEMPTS", 1)
+
+    def answer(server, handler):
+        headers(
+            handler,
+            status,
+            "application/json",
+            **({"Content-Encoding": encoding} if encoding else {}),
+        )
+        squeeze = zlib.compressobj(wbits=31)
+        begun = b'{"error": {"message": "' + said.encode()
+        if encoding == "gzip":
+            begun = squeeze.compress(begun) + squeeze.flush(zlib.Z_SYNC_FLUSH)
+            pour(server, handler, begun, chunks=1)
+            pour(server, handler, squeeze.compress(b"x" * 20_000_000) + squeeze.flush(), chunks=1)
+        else:
+            pour(server, handler, begun, chunks=1)
+            pour(server, handler, b"x" * 10_000)
+
+    server = serve(answer)
+    with pytest.raises(ModelError) as failure:
+        server.model.connect().complete(ModelRequest(**HELLO))
+    assert failure.value.status == status
+    assert server.sent < 100_000_000
+    if encoding != "br":
+        assert failure.value.kind is kind
+        assert said.strip() in failure.value.detail
+        assert len(failure.value.detail) <= 20_100
+
+
+def test_what_a_compressed_answer_hides_is_counted(serve):
+    """A megabyte became a thousand of them."""
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json", **{"Content-Encoding": "gzip"})
+        squeeze = zlib.compressobj(wbits=31)
+        for _ in range(200):
+            pour(server, handler, squeeze.compress(b"x" * 1_000_000), chunks=1)
+        pour(server, handler, squeeze.flush(), chunks=1)
+
+    server = serve(answer)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError) as failure:
+            server.model.connect().complete(ModelRequest(**HELLO))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert failure.value.kind is ErrorKind.BAD_ANSWER
+    assert "1,008,000 bytes" in failure.value.detail
+    assert peak < 20_000_000
+
+
+@pytest.mark.parametrize("bits", [31, zlib.MAX_WBITS, -zlib.MAX_WBITS])
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_compressed_answer_is_read(serve, bits, stream):
+    def answer(server, handler):
+        kind, body = "application/json", {"choices": [{"message": {"content": "seven"}}]}
+        told = json.dumps(body).encode()
+        if stream:
+            kind = "text/event-stream"
+            piece = {"choices": [{"delta": {"content": "seven"}, "finish_reason": "stop"}]}
+            told = b"data: " + json.dumps(piece).encode() + b"\n\n"
+        name = "gzip" if bits == 31 else "deflate"
+        headers(handler, 200, kind, **{"Content-Encoding": name})
+        squeeze = zlib.compressobj(wbits=bits)
+        pour(server, handler, squeeze.compress(told) + squeeze.flush(), chunks=1)
+
+    reply = serve(answer).model.connect().complete(ModelRequest(**HELLO, stream=stream))
+    assert reply.text == "seven"
 
 
 CHAT = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
@@ -198,6 +287,38 @@ def test_an_answer_that_is_too_long_is_cut_and_says_so(serve):
     reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
     assert reply.text == "y" * CHARACTERS
     assert reply.finish_reason == "length"
+
+
+@pytest.mark.parametrize(("first", "kept"), [(100, 1), (CHARACTERS, 1), (CHARACTERS + 1, 0)])
+def test_calls_that_are_too_long_are_none_and_the_answer_says_so(serve, first, kept):
+    """Of an answer in one piece the text alone was cut."""
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json")
+        arguments = [json.dumps({"a": "y" * (size - 9)}) for size in (first, CHARACTERS)]
+        calls = [
+            {"id": f"c{n}", "function": {"name": "look", "arguments": one}}
+            for n, one in enumerate(arguments)
+        ]
+        choice = {"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}
+        handler.wfile.write(json.dumps({"choices": [choice]}).encode())
+
+    reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
+    assert len(reply.tool_calls) == kept
+    assert reply.finish_reason == "length"
+
+
+def test_calls_without_number_are_none(serve, settings):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_ANSWER_CHARS": 1_000_000}
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json")
+        calls = [{"id": f"c{n}", "function": {"name": "look"}} for n in range(MOST_ITEMS + 5)]
+        choice = {"message": {"tool_calls": calls}, "finish_reason": "tool_calls"}
+        handler.wfile.write(json.dumps({"choices": [choice]}).encode())
+
+    reply = serve(answer).model.connect().complete(ModelRequest(**HELLO))
+    assert (len(reply.tool_calls), reply.finish_reason) == (MOST_ITEMS, "length")
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])

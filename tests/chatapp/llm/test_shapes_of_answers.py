@@ -80,6 +80,22 @@ def test_a_text_is_read_in_every_shape(ask, body):
     assert (reply.text, end_of(reply.finish_reason)) == ("seven hives", AnswerEnd.WHOLE)
 
 
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (7, "7"),
+        (0.5, "0.5"),
+        ({"hives": 7}, '{"hives": 7}'),
+        (None, None),
+        (True, None),
+        ({}, None),
+    ],
+)
+def test_a_content_that_is_a_value_of_json_is_its_text(ask, content, text):
+    """Some servers read the JSON that was asked for, and send what it says."""
+    assert ask(whole({"content": content, "reasoning": "hm"})).text == text
+
+
 def written(*texts: str, form: str) -> list[dict[str, Any]]:
     """Return pieces in the form of a whole answer: each with a `text`, or with a `message`."""
     choices = [{"text": one} if form == "text" else {"message": {"content": one}} for one in texts]
@@ -165,6 +181,7 @@ CALLS = {
         piece({"tool_calls": {"index": 0, "id": "c", "function": CALL}}),
         piece(finish="tool_calls"),
     ),
+    "in an object by numbers": whole({"tool_calls": {"0": {"id": "c", "function": CALL}}}),
     "a piece of nothing": events(
         piece({"tool_calls": [None]}),
         piece({"tool_calls": [{"index": 0, "id": "c", "function": CALL}]}),
@@ -305,6 +322,15 @@ RESPONSES = {
         ("response.output_text.delta", DELTA), ("response.completed", ENDED)
     ),
     "a part alone": named(("response.content_part.done", PART), ("response.completed", ENDED)),
+    "the text without any output": {"status": "completed", "output_text": "seven hives"},
+    "texts where parts should be": {
+        "status": "completed",
+        "output": [{"type": "message", "content": ["seven ", "hives"]}],
+    },
+    "a part in a piece": named(
+        ("response.output_text.delta", DELTA | {"delta": {"text": "seven hives"}}),
+        ("response.completed", ENDED),
+    ),
     "the text alone": {"status": "completed", "output": [], "output_text": "seven hives"},
     "one item alone": {"status": "completed", "output": OUTPUT[0]},
 }
