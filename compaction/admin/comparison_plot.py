@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from django.utils.safestring import SafeString
@@ -24,10 +24,14 @@ TABLE_ROWS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedLine:
-    """One profile's line: its name, the values of its points, and how it looks."""
+    """One profile's line: its name, the values of its points, and how it looks.
+
+    Each value is the largest of `width` requests, a power of two; the last one of as many as came.
+    """
 
     name: str
     values: Sequence[int]
+    width: int
     number: int
 
     @property
@@ -50,20 +54,25 @@ class ComparedLine:
 def lines_of(rows: Sequence[Mapping[str, Any]]) -> list[ComparedLine]:
     """Return the lines of the profiles that were replayed."""
     return [
-        ComparedLine(name=row["profile"], values=row["sent_per_turn"], number=number)
+        ComparedLine(
+            name=row["profile"],
+            values=row["sent_per_turn"],
+            width=row["turns_per_point"],
+            number=number,
+        )
         for number, row in enumerate(rows)
         if row["sent_per_turn"]
     ]
 
 
 def sent_plot(lines: Sequence[ComparedLine], *, turns: int) -> SafeString:
-    """Return the drawing; `turns` are the requests of a profile."""
+    """Return the drawing; `turns` are the requests of the profile that has most."""
     steps = axis_steps(max((max(line.values) for line in lines), default=0))
     top = steps[-1]
     return drawing(
         element("text", "tokens", x=LEFT, y=TOP - 12, cls="compared-unit"),
         *_axis(steps),
-        *(_line(line, top) for line in lines),
+        *(_line(line, top, turns) for line in lines),
         *_ticks(turns),
         width=WIDTH,
         height=HEIGHT,
@@ -74,14 +83,14 @@ def sent_plot(lines: Sequence[ComparedLine], *, turns: int) -> SafeString:
 
 def sent_table(lines: Sequence[ComparedLine], *, turns: int) -> Table:
     """Return the same in numbers: the largest request of each stretch."""
-    most = max((len(line.values) for line in lines), default=0)
-    count = min(most, TABLE_ROWS)
-    bounds = [most * number // count for number in range(count + 1)] if count else []
+    # A stretch of whole points of every line: of two powers of two one divides the other.
+    unit = max((line.width for line in lines), default=1)
+    stretch = unit * max(1, math.ceil(turns / unit / TABLE_ROWS))
     rows = []
-    for start, end in pairwise(bounds):
-        first, last = start * turns // most + 1, max(start + 1, end * turns // most)
-        label = f"{first:,}" if last <= first else f"{first:,} – {last:,}"
-        rows.append([label, *(_largest(line.values[start:end]) for line in lines)])
+    for start in range(0, turns if lines else 0, stretch):
+        end = min(turns, start + stretch)
+        label = f"{end:,}" if end == start + 1 else f"{start + 1:,} – {end:,}"
+        rows.append([label, *(_largest(line, start, end) for line in lines)])
     return Table(
         title="Tokens of requests",
         columns=("Requests", *(line.name for line in lines)),
@@ -89,15 +98,17 @@ def sent_table(lines: Sequence[ComparedLine], *, turns: int) -> Table:
     )
 
 
-def _largest(values: Sequence[int]) -> str:
+def _largest(line: ComparedLine, start: int, end: int) -> str:
+    values = line.values[start // line.width : math.ceil(end / line.width)]
     return formatting.number(max(values)) if values else "—"
 
 
-def _line(line: ComparedLine, top: float) -> SafeString:
-    width = WIDTH - LEFT - RIGHT
-    last = max(1, len(line.values) - 1)
+def _line(line: ComparedLine, top: float, turns: int) -> SafeString:
+    """Draw a line; each value stands at the last of its requests."""
+    width, last = WIDTH - LEFT - RIGHT, max(1, turns - 1)
     points = " ".join(
-        f"{LEFT + width * index / last:.1f},{BASE - (BASE - TOP) * value / top:.1f}"
+        f"{LEFT + width * (min(turns, (index + 1) * line.width) - 1) / last:.1f},"
+        f"{BASE - (BASE - TOP) * value / top:.1f}"
         for index, value in enumerate(line.values)
     )
     drawn = element("polyline", points=points, cls=line.tone, stroke_dasharray=line.dash)

@@ -19,7 +19,7 @@ from compaction.comparison.candidates import ComparedProfile, ComparedSummariser
 from compaction.comparison.reading import StoredConversation
 from compaction.conf import compaction_settings
 from compaction.engine.policy.gates import gate_of
-from compaction.engine.replay.figures import ReplayFigures, total_of
+from compaction.engine.replay.figures import ReplayFigures
 from compaction.engine.replay.replaying import ProfileReplay, ReplayOptions
 from compaction.engine.replay.state import ReplayModel
 from compaction.engine.replay.survival import Named
@@ -95,8 +95,8 @@ def compare(
     A profile that cannot be used, and a session whose model is gone, are left out with a sentence.
     What `on_progress` raises ends the comparison (ComparisonCancelled).
     """
-    found = ProfileComparison(summariser=summariser)
-    parts: dict[str, list[ReplayFigures]] = {one.name: [] for one in candidates}
+    rows = [ReplayFigures(profile=one.name) for one in candidates]
+    found = ProfileComparison(summariser=summariser, rows=rows)
     weights = [session.branch.message_count for session in sessions]
     total, done = sum(weights) * len(candidates), 0
     for session, weight in zip(sessions, weights, strict=True):
@@ -109,17 +109,14 @@ def compare(
         named = Named()
         for page in conversation.pages():
             named.add(page)
-        for candidate in candidates:
+        for candidate, figures in zip(candidates, rows, strict=True):
             tell = partial(
                 _tell, on_progress, done=done, total=total, candidate=candidate, session=session
             )
-            parts[candidate.name].append(
-                _replayed(conversation, candidate, summariser, named=named, tell=tell)
-            )
+            _replay(conversation, candidate, summariser, named=named, figures=figures, tell=tell)
             done += weight
         count = len(conversation.sums)
         found.sessions.append(ComparedSession(session=str(session.pk), messages=count))
-    found.rows = [total_of(name, figures) for name, figures in parts.items()]
     return found
 
 
@@ -143,17 +140,19 @@ def _tell(
         )
 
 
-def _replayed(
+def _replay(
     conversation: StoredConversation,
     candidate: ComparedProfile,
     summariser: ComparedSummariser,
     *,
     named: Named,
+    figures: ReplayFigures,
     tell: Callable[[int], None],
-) -> ReplayFigures:
-    """Return one profile's figures; a profile or plug-in that fails is a sentence among them."""
+) -> None:
+    """Add to one profile's figures; a profile or plug-in that fails is a sentence among them."""
     if candidate.problem:
-        return ReplayFigures(profile=candidate.name, problems=[candidate.problem])
+        figures.note(candidate.problem)
+        return
     own, profile = conversation.model, candidate.parameters
     gate = gate_of(profile, conversation.metadata)
     if gate:
@@ -163,7 +162,7 @@ def _replayed(
         replay = ProfileReplay(
             conversation,
             profile,
-            name=candidate.name,
+            figures=figures,
             model=ReplayModel(
                 window=own.context_window,
                 max_output=own.max_output,
@@ -185,11 +184,10 @@ def _replayed(
             ),
         )
         if gate:
-            replay.figures.note(gate)
-        return replay.run(named)
+            figures.note(gate)
+        replay.run(named)
     except (ComparisonCancelled, Error):
         raise
     except Exception as error:
         logger.exception("The profile %r could not be replayed", candidate.name)
-        sentence = f"The replay failed ({type(error).__name__}: {error})."
-        return ReplayFigures(profile=candidate.name, problems=[sentence])
+        figures.note(f"The replay failed ({type(error).__name__}: {error}).")

@@ -1,8 +1,7 @@
-"""A stored conversation as replays read it: sizes once, texts in pages, of which a few are kept."""
+"""A stored conversation as replays read it: sizes and texts in pages, of which a few are kept."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,7 @@ from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.llm.learned_limits import with_learned_limits
 from chatapp.llm.registry import ModelConfig, get_model
 from chatapp.models import Message, Session
-from chatapp.selectors import path_messages, pinned_messages, without_pinned_system
+from chatapp.selectors import path_messages, pinned_messages
 from compaction.convert import read_items, with_thoughts
 from compaction.engine.replay.conversation import ConversationSums, MessageSize
 from compaction.engine.types import Item, TokenCounter
@@ -59,21 +58,21 @@ class StoredConversation:
         self._session, self._branch = session, session.branch
         self.model: ModelConfig = with_learned_limits(get_model(session.model))
         self.counter = RememberingCounter(self.model.counter)
-        self.sums = ConversationSums(self._sizes())
+        self.sums = ConversationSums(self._sizes)
         texts = tools_tokens(self.model, session.tools)
         texts += text_tokens(self.model, session.system_prompt)
         self.has_prompt = bool(session.system_prompt)
         self.prompt_tokens = texts + self.model.request_frames(self.has_prompt)
-        self._pages: OrderedDict[int, list[Item]] = OrderedDict()
+        self._page = lru_cache(maxsize=PAGES_KEPT)(self._read_page)
 
     @property
     def metadata(self) -> Any:
         """What the session's metadata say of its client, which a profile may leave out."""
         return self._session.metadata
 
-    def _sizes(self) -> Iterator[MessageSize]:
-        """Yield the sizes of all messages; no text leaves the database."""
-        rows = path_messages(self._branch).annotate(
+    def _sizes(self, after: int, through: int | None) -> Iterator[MessageSize]:
+        """Yield the sizes of messages behind a position; no text leaves the database."""
+        rows = path_messages(self._branch, after=after, through=through).annotate(
             text_chars=Length("content"),
             plain=ExpressionWrapper(Q(tool_calls__isnull=True), output_field=BooleanField()),
         )
@@ -100,18 +99,11 @@ class StoredConversation:
             found += page[max(0, start - first) : end - first]
         return found
 
-    def _page(self, number: int) -> list[Item]:
-        page = self._pages.get(number)
-        if page is None:
-            messages = self.sums.messages
-            last = min((number + 1) * PAGE, len(messages)) - 1
-            after, through = messages[number * PAGE].position - 1, messages[last].position
-            rows = path_messages(self._branch, after=after, through=through)
-            page = self._pages[number] = read_items(without_pinned_system(rows))
-            if len(self._pages) > PAGES_KEPT:
-                self._pages.popitem(last=False)
-        self._pages.move_to_end(number)
-        return page
+    def _read_page(self, number: int) -> list[Item]:
+        last = min((number + 1) * PAGE, len(self.sums)) - 1
+        after = self.sums.message(number * PAGE).position - 1
+        rows = path_messages(self._branch, after=after, through=self.sums.message(last).position)
+        return [item for item in read_items(rows) if item.position not in self.sums.rules]
 
     def pages(self) -> Iterator[Sequence[Item]]:
         """Yield all messages, a page at a time."""

@@ -38,4 +38,4 @@ def measure(sizes: Sizes) -> Iterator[Row]:
 
 
 def _compactions(found: ProfileComparison) -> int:
-    return sum(len(row.compactions) for row in found.rows)
+    return sum(row.compactions for row in found.rows)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import tracemalloc
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 
@@ -20,7 +18,6 @@ from compaction.comparison.comparing import compare
 from compaction.comparison.quick import joined_lines
 from compaction.comparison.reading import StoredConversation
 from compaction.engine.profile import PRESETS
-from compaction.engine.replay.conversation import ConversationSums, MessageSize
 from compaction.models import (
     CompactionProfile,
     CompactionRun,
@@ -225,8 +222,9 @@ def test_pages_are_read_and_not_all_messages_at_once(owner, model_server, queued
     session = SessionFactory(owner=owner, wires=talk(40))
     conversation = StoredConversation(session)
     items = list(conversation.items(0, 80))
-    assert [item.position for item in items] == [one.position for one in conversation.sums.messages]
-    assert len(conversation._pages) == 2
+    positions = [conversation.sums.message(number).position for number in range(80)]
+    assert [item.position for item in items] == positions
+    assert conversation._page.cache_info().currsize == 2
     assert [item.text for item in conversation.items(30, 34)] == [one.text for one in items[30:34]]
 
 
@@ -241,31 +239,13 @@ def test_texts_in_pages_give_the_figures_of_texts_in_one(owner, model_server, mo
     assert figures(session, "--profiles", "small,sliding_window") == whole
 
 
-def test_the_sizes_of_a_conversation_are_a_hundred_bytes_a_message_at_most():
-    count, chance = 20_000, random.Random(15)
-    roles = ("user", "assistant", "tool", "system")
-
-    def sizes() -> Iterator[MessageSize]:
-        for number in range(count):
-            numbers = {name: chance.randrange(300, 90_000) for name in ("tokens", "chars")}
-            yield MessageSize(
-                position=number * 1_000_000,
-                role=chance.choice(roles),
-                seconds=1.7e9 + number,
-                pinned=chance.random() < 0.01,
-                has_calls=chance.random() < 0.3,
-                text_chars=chance.randrange(300, 90_000),
-                **numbers,
-            )
-
-    tracemalloc.start()
-    try:
-        sums = ConversationSums(sizes())
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert count - len(sums) == sums.rules_stored(len(sums))
-    assert peak < 100 * count
+def test_a_system_message_that_is_pinned_meanwhile_keeps_its_number(owner, model_server, queued):
+    wires = [*talk(20), {"role": "system", "content": "Be short."}, *talk(20)]
+    session = SessionFactory(owner=owner, wires=wires)
+    conversation = StoredConversation(session)
+    Message.objects.filter(session=session, role="system").update(pinned=True)
+    assert [item.role for item in conversation.items(39, 42)] == ["assistant", "system", "user"]
+    assert conversation.sums.message(40).role == "system"
 
 
 # --- what is wrong --------------------------------------------------------------------------------

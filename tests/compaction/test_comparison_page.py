@@ -13,6 +13,7 @@ from django.core.cache import cache
 from django.test import Client
 
 from compaction import tasks
+from compaction.admin.comparison_plot import lines_of, sent_plot, sent_table
 from compaction.comparison import jobs
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
 from compaction.profiles import save_profile
@@ -252,3 +253,36 @@ def test_a_profiles_page_leads_to_the_form_with_it_chosen(admin_client):
     assert any('value="mine"' in box and "checked" in box for box in boxes)
     unknown = admin_client.get(ADDRESS, {"profile": ATTACK}).text
     assert "<script>alert(1)" not in unknown
+
+
+# --- the plot -------------------------------------------------------------------------------------
+
+
+def test_points_of_several_requests_stand_in_rows_of_whole_stretches():
+    # 300 requests: points of 4 in one line, and of 1 in the other, which ended after 50.
+    rows = [
+        {"profile": "long", "sent_per_turn": list(range(1, 76)), "turns_per_point": 4},
+        {"profile": "short", "sent_per_turn": list(range(1, 51)), "turns_per_point": 1},
+    ]
+    lines = lines_of(rows)
+    table = sent_table(lines, turns=300)
+    # 75 stretches of 4 in at most 24 rows: four of them, 16 requests, a row.
+    assert [list(row) for row in table.rows[:4]] == [
+        ["1 – 16", "4", "16"],
+        ["17 – 32", "8", "32"],
+        ["33 – 48", "12", "48"],
+        ["49 – 64", "16", "50"],
+    ]
+    assert list(table.rows[4]) == ["65 – 80", "20", "—"]
+    assert list(table.rows[-1]) == ["289 – 300", "75", "—"]
+    # The line that ended early ends where its last request stands: at 49 of 299 parts of 572.
+    points = re.findall(r'points="([^"]+)"', sent_plot(lines, turns=300))
+    assert [one.split()[-1].split(",")[0] for one in points] == [
+        "624.0",
+        f"{52 + 572 * 49 / 299:.1f}",
+    ]
+
+
+def test_each_request_has_a_row_where_there_are_few():
+    lines = lines_of([{"profile": "one", "sent_per_turn": [7, 9], "turns_per_point": 1}])
+    assert [list(row) for row in sent_table(lines, turns=2).rows] == [["1", "7"], ["2", "9"]]

@@ -209,9 +209,9 @@ def test_it_compacts_where_the_application_does(
 
     real = compactions(session)
     assert len(real) > 1
-    points = [(point.reason, point.mode, point.covered) for point in figures.compactions]
+    points = [(point.reason, point.mode, point.covered) for point in figures.points]
     assert points == real
-    assert list(figures.sent) == sizes
+    assert list(figures.sent.points) == sizes
     assert figures.failures == CompactionRun.objects.filter(status="failed").count()
 
 

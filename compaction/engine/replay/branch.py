@@ -7,7 +7,7 @@ conversation's; a cut is found in the newest messages.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -47,10 +47,10 @@ class ReplayedBranch:
         *,
         end: int,
         seconds: float,
-        failed: list[str],
+        note: Callable[[str], None],
     ) -> None:
         self.conversation, self.state, self.model = conversation, state, model
-        self.end, self.seconds, self.failed = end, seconds, failed
+        self.end, self.seconds, self._note = end, seconds, note
 
     @property
     def profile(self) -> Profile:
@@ -92,8 +92,7 @@ class ReplayedBranch:
         rules = self.sums.rule_chars(covered, self.sums.rules_stored(self.end))
         carried = self.state.summary_chars
         if counts_characters(self.profile):
-            pins = self.sums.pinned_in(0, self.state.cursor)
-            carried += sum(self.sums.messages[number].chars for number in pins)
+            carried += self.sums.pinned_chars(0, self.state.cursor)
         return self.sums.chars(self.state.cursor, self.end) + rules + carried
 
     @property
@@ -190,16 +189,12 @@ class ReplayedBranch:
         facts = self.facts if by_limits_alone else replace(self.facts, gain=self.gain)
         return decide(self.profile, facts, self._note, modes=modes)
 
-    def _note(self, sentence: str) -> None:
-        if sentence not in self.failed:
-            self.failed.append(sentence)
-
     def gain(self) -> Gain:
         """Return what a compaction would summarise now."""
         cut, cursor = self.cut(), self.state.cursor
         again = self.sums.pinned_in(cursor, cursor + cut.messages)
-        tokens = max(0, cut.tokens - sum(self.sums.messages[one].tokens for one in again))
-        chars = cut.chars - sum(self.sums.messages[one].chars for one in again)
+        tokens = max(0, cut.tokens - self.sums.pinned_tokens(cursor, cursor + cut.messages))
+        chars = cut.chars - self.sums.pinned_chars(cursor, cursor + cut.messages)
         rules, rule_tokens = self.rules_behind
         covered = self.sums.rules_covered(cursor)
         messages = cut.messages - len(again)

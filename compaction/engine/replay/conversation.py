@@ -1,17 +1,18 @@
-"""A conversation as a replay sees it: sizes of all messages, and texts of those that are asked for.
+"""A conversation as a replay sees it: sizes and texts of those messages that are asked for.
 
-Sizes are read once and shared by all profiles that are compared; a sum over any stretch is a
-subtraction. Texts come in stretches, so that a long conversation is never in memory as a whole.
+Both come in pages, of which a few are kept, so that a long conversation is never in memory as a
+whole. What is known of it from its beginning on is held for the first message of each page.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Protocol, overload
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
 from compaction.engine.types import Item
 
@@ -19,6 +20,10 @@ from compaction.engine.types import Item
 FASTEST_SECONDS_A_MESSAGE = 1.0
 # How far apart its messages are taken to be then.
 ASSUMED_SECONDS_A_MESSAGE = 60.0
+# Messages of a page of sizes, and pages that are kept: of what lies between a cursor and the newest
+# message mostly the first and the last are asked for.
+PAGE, PAGES_KEPT = 256, 8
+NONE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,119 +91,141 @@ class ReplayedConversation(Protocol):
         ...
 
 
-class MessageSizes(Sequence[MessageSize]):
-    """The sizes of many messages, kept as numbers alone: a fifth of what they take as objects."""
+class SizeReader(Protocol):
+    """Reads sizes from where they are stored."""
 
-    def __init__(self) -> None:
-        self._whole = {name: array("q") for name in ("position", "tokens", "chars", "text_chars")}
-        self._seconds = array("d")
-        # Role and marks, of which a conversation has few combinations.
-        self._kinds: list[tuple[str, bool, bool, bool]] = []
-        self._kind_of = array("B")
+    def __call__(self, after: int, through: int | None) -> Iterable[MessageSize]:
+        """Return those behind a position up to another one (None: to the end), in order."""
+        ...
 
-    def append(self, size: MessageSize) -> None:
-        """Put one behind the others."""
-        for name, column in self._whole.items():
-            column.append(getattr(size, name))
-        self._seconds.append(size.seconds)
-        kind = size.role, size.has_calls, size.is_note, size.pinned
-        if kind not in self._kinds:
-            self._kinds.append(kind)
-        self._kind_of.append(self._kinds.index(kind))
 
-    def column(self, name: str) -> Sequence[int]:
-        """Return one number of each message: its position, tokens, chars or text_chars."""
-        return self._whole[name]
+class PrefixSums(NamedTuple):
+    """What is known of all messages before a place: sums, the latest time, the newest of a kind.
 
-    @property
-    def seconds(self) -> Sequence[float]:
-        """When each message was stored."""
-        return self._seconds
+    `question`, `turn_end` (a question or a final answer) and `spoken` (no note) are the numbers of
+    messages, NONE where there is none before the place.
+    """
 
-    def __len__(self) -> int:
-        return len(self._seconds)
+    tokens: int = 0
+    chars: int = 0
+    seconds: float = -math.inf
+    question: int = NONE
+    turn_end: int = NONE
+    spoken: int = NONE
 
-    @overload
-    def __getitem__(self, place: int) -> MessageSize: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[MessageSize]: ...
-
-    def __getitem__(self, place: int | slice) -> MessageSize | Sequence[MessageSize]:
-        if isinstance(place, slice):
-            return [self[number] for number in range(len(self))[place]]
-        role, has_calls, is_note, pinned = self._kinds[self._kind_of[place]]
-        return MessageSize(
-            **{name: column[place] for name, column in self._whole.items()},
-            role=role,
-            seconds=self._seconds[place],
-            has_calls=has_calls,
-            is_note=is_note,
-            pinned=pinned,
+    def behind(self, size: MessageSize, number: int) -> PrefixSums:
+        """Return the same for the place behind one more message, which has that number."""
+        return PrefixSums(
+            self.tokens + size.tokens,
+            self.chars + size.chars,
+            max(self.seconds, size.seconds),
+            number if size.is_question else self.question,
+            number if size.is_question or size.is_final_answer else self.turn_end,
+            self.spoken if size.is_note else number,
         )
+
+
+class SizePage(NamedTuple):
+    """Consecutive messages, and what is known before each of them."""
+
+    sizes: Sequence[MessageSize]
+    sums: Sequence[PrefixSums]
 
 
 class ConversationSums:
     """The sizes of a conversation's messages, and sums over stretches of them.
 
-    Messages are numbered without the rules, which stand apart.
+    Messages are numbered without the rules, which stand apart. Rules and pinned messages are held,
+    as each request holds them; of the others a few pages are. What is stored meanwhile is not seen.
     """
 
-    def __init__(self, sizes: Iterable[MessageSize]) -> None:
-        self.messages, rules = MessageSizes(), MessageSizes()
-        self.pinned, self.questions, self.results = array("l"), array("l"), array("l")
-        self._ends = array("l")
-        for one in sizes:
+    def __init__(self, read: SizeReader) -> None:
+        self._read = read
+        self.rules: set[int] = set()
+        """The positions of the rules."""
+        self.pinned = array("l")
+        self._pinned: dict[int, MessageSize] = {}
+        self._pinned_tokens, self._pinned_chars = array("q", [0]), array("q", [0])
+        # How many messages stand before each rule, and the sums of the rules.
+        self._rule_numbers = array("l")
+        self._rule_tokens, self._rule_chars = array("q", [0]), array("q", [0])
+        self._starts: list[PrefixSums] = []
+        self._positions = array("q")
+        self._page = lru_cache(maxsize=PAGES_KEPT)(self._read_page)
+        self._count, self._last, first = 0, 0, 0.0
+        self._whole = PrefixSums()
+        for one in read(0, None):
             if one.is_rule:
-                rules.append(one)
+                self._add_rule(one)
                 continue
-            self._number(one, len(self.messages))
-            self.messages.append(one)
-        self._positions, self._rule_positions = (
-            found.column("position") for found in (self.messages, rules)
-        )
-        self._tokens = _sums_of(self.messages.column("tokens"))
-        self._chars = _sums_of(self.messages.column("chars"))
-        self._rule_tokens = _sums_of(rules.column("tokens"))
-        self._rule_chars = _sums_of(rules.column("chars"))
-        tokens = self.messages.column("tokens")
-        self._pinned_tokens = _sums_of([tokens[number] for number in self.pinned])
-        self._seconds = _seconds_of(self.messages.seconds)
+            if not self._count:
+                first = one.seconds
+            self._add(one)
+        passed = self._whole.seconds - first
+        self._is_timeless = passed < FASTEST_SECONDS_A_MESSAGE * (self._count - 1)
 
-    def _number(self, size: MessageSize, number: int) -> None:
-        """Note where the messages stand that are looked for."""
-        for numbers, is_one in (
-            (self.pinned, size.pinned),
-            (self.questions, size.is_question),
-            (self.results, size.role == "tool"),
-            (self._ends, size.is_question or size.is_final_answer),
-        ):
-            if is_one:
-                numbers.append(number)
+    def _add_rule(self, size: MessageSize) -> None:
+        self.rules.add(size.position)
+        self._rule_numbers.append(self._count)
+        self._rule_tokens.append(self._rule_tokens[-1] + size.tokens)
+        self._rule_chars.append(self._rule_chars[-1] + size.chars)
+
+    def _add(self, size: MessageSize) -> None:
+        number = self._count
+        if number % PAGE == 0:
+            self._starts.append(self._whole)
+            self._positions.append(size.position)
+        if size.pinned:
+            self.pinned.append(number)
+            self._pinned[number] = size
+            self._pinned_tokens.append(self._pinned_tokens[-1] + size.tokens)
+            self._pinned_chars.append(self._pinned_chars[-1] + size.chars)
+        self._whole = self._whole.behind(size, number)
+        self._count, self._last = number + 1, size.position
+
+    def _read_page(self, page: int) -> SizePage:
+        is_last = page + 1 == len(self._positions)
+        through = self._last if is_last else self._positions[page + 1] - 1
+        sizes: list[MessageSize] = []
+        sums, known = [], self._starts[page]
+        for one in self._read(self._positions[page] - 1, through):
+            # Somebody may pin a system message meanwhile: it keeps its number.
+            if one.position not in self.rules:
+                sums.append(known)
+                known = known.behind(one, page * PAGE + len(sizes))
+                sizes.append(one)
+        return SizePage(sizes, sums)
 
     def __len__(self) -> int:
         """How many messages there are without the rules."""
-        return len(self.messages)
+        return self._count
+
+    def message(self, number: int) -> MessageSize:
+        """Return the size of one message."""
+        return self._pinned.get(number) or self._page(number // PAGE).sizes[number % PAGE]
+
+    def _before(self, count: int) -> PrefixSums:
+        """Return what is known of so many messages."""
+        if count == self._count:
+            return self._whole
+        page, place = divmod(count, PAGE)
+        return self._page(page).sums[place] if place else self._starts[page]
 
     def tokens(self, start: int, end: int) -> int:
         """Return the tokens of a stretch of messages, rules not counted."""
-        return self._tokens[end] - self._tokens[start]
+        return self._before(end).tokens - self._before(start).tokens
 
     def chars(self, start: int, end: int) -> int:
         """Return the characters of a stretch of messages, rules not counted."""
-        return self._chars[end] - self._chars[start]
+        return self._before(end).chars - self._before(start).chars
 
     def rules_stored(self, count: int) -> int:
         """Return how many rules are there when so many messages have come."""
-        if not self._rule_positions or count >= len(self._positions):
-            return len(self._rule_positions)
-        return bisect_left(self._rule_positions, self._positions[count])
+        return bisect_right(self._rule_numbers, count)
 
     def rules_covered(self, count: int) -> int:
         """Return how many rules stand before the last of so many messages."""
-        if not self._rule_positions or not count:
-            return 0
-        return bisect_left(self._rule_positions, self._positions[count - 1])
+        return bisect_left(self._rule_numbers, count)
 
     def rule_tokens(self, start: int, end: int) -> int:
         """Return the tokens of a stretch of rules."""
@@ -217,19 +244,25 @@ class ConversationSums:
         first, last = bisect_left(self.pinned, start), bisect_left(self.pinned, end)
         return self._pinned_tokens[last] - self._pinned_tokens[first]
 
+    def pinned_chars(self, start: int, end: int) -> int:
+        """Return their characters."""
+        first, last = bisect_left(self.pinned, start), bisect_left(self.pinned, end)
+        return self._pinned_chars[last] - self._pinned_chars[first]
+
     def results_in(self, start: int, end: int) -> Sequence[int]:
         """Return the numbers of the tool results of a stretch."""
-        return self.results[bisect_left(self.results, start) : bisect_left(self.results, end)]
+        return [number for number in range(start, end) if self.message(number).role == "tool"]
 
     def question_before(self, end: int) -> int | None:
         """Return the number of the newest question before a message; None where nobody asked."""
-        found = bisect_left(self.questions, end)
-        return self.questions[found - 1] if found else None
+        found = self._before(end).question
+        return None if found == NONE else found
 
     def question_from(self, start: int, end: int) -> int | None:
         """Return the number of the first question of a stretch; None where there is none."""
-        found = bisect_left(self.questions, start)
-        return next((number for number in self.questions[found : found + 1] if number < end), None)
+        if self._before(end).question < start:
+            return None
+        return next(number for number in range(start, end) if self.message(number).is_question)
 
     def parted_question(self, cursor: int, end: int, *, start: int = 0) -> int | None:
         """Return the number of the question whose turn a cursor parts, where it is still open.
@@ -238,34 +271,17 @@ class ConversationSums:
         answered behind or another one is asked, or where it is pinned and sent in any case. What is
         sent of the messages behind the cursor begins at `start`.
         """
-        last = self._last_spoken(cursor)
-        if last is None or self.messages[last].is_final_answer:
+        known = self._before(cursor)
+        if known.spoken == NONE or self.message(known.spoken).is_final_answer:
             return None
-        question = self.question_before(cursor)
-        if question is None or self.messages[question].pinned:
+        if known.question == NONE or known.question in self._pinned:
             return None
-        after = bisect_left(self._ends, max(cursor, start))
-        is_over = after < len(self._ends) and self._ends[after] < end
-        return None if is_over else question
+        is_over = self._before(end).turn_end >= max(cursor, start)
+        return None if is_over else known.question
 
     def seconds(self, count: int) -> float:
-        """Return when so many messages had come."""
-        return self._seconds[min(count, len(self._seconds)) - 1] if self._seconds and count else 0.0
-
-    def _last_spoken(self, end: int) -> int | None:
-        for number in range(end - 1, -1, -1):
-            if not self.messages[number].is_note:
-                return number
-        return None
-
-
-def _sums_of(values: Sequence[int]) -> array[int]:
-    return array("q", accumulate(values, initial=0))
-
-
-def _seconds_of(seconds: Sequence[float]) -> array[float]:
-    """Return when each message came; evenly apart where the stored times cannot be true."""
-    stored = array("d", accumulate(seconds, max))
-    if not stored or stored[-1] - stored[0] < FASTEST_SECONDS_A_MESSAGE * (len(stored) - 1):
-        return array("d", (ASSUMED_SECONDS_A_MESSAGE * number for number in range(len(stored))))
-    return stored
+        """Return when so many messages had come; evenly apart where times cannot be true."""
+        count = min(count, self._count)
+        if not count or self._is_timeless:
+            return ASSUMED_SECONDS_A_MESSAGE * max(0, count - 1)
+        return self._before(count).seconds

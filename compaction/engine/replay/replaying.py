@@ -56,14 +56,14 @@ class ReplayOptions:
 
 
 class ProfileReplay:
-    """One conversation under one profile."""
+    """One conversation under one profile; what comes of it is added to `figures`."""
 
     def __init__(
         self,
         conversation: ReplayedConversation,
         profile: Profile,
         *,
-        name: str,
+        figures: ReplayFigures,
         model: ReplayModel,
         summarizer: Summarizer,
         options: ReplayOptions,
@@ -74,32 +74,32 @@ class ProfileReplay:
         self._requests = ReplayedRequests(
             conversation, limits_of(profile), window=max(0, model.window)
         )
-        self.figures = ReplayFigures(profile=name)
+        self.figures = figures
         self._end = 0
 
-    def run(self, named: Named) -> ReplayFigures:
-        """Return the figures; `named` is what the conversation names.
+    def run(self, named: Named) -> None:
+        """Replay it; `named` is what the conversation names.
 
         A strategy or a cut that gives no plan ends the replay with a sentence among the problems.
         """
-        messages = self._conversation.sums.messages
+        sums, is_answer = self._conversation.sums, True
         try:
-            for number, message in enumerate(messages):
+            for number in range(len(sums)):
                 self._options.on_messages(number)
                 self._wait_until(number + 1)
-                if message.role == "assistant":
+                is_answer = sums.message(number).role == "assistant"
+                if is_answer:
                     self._ask()
                 self._end = number + 1
-                if message.role == "assistant":
+                if is_answer:
                     self._state.asked_seconds = self._branch().seconds
                     self._look()
-            self._options.on_messages(len(messages))
-            if messages and messages[-1].role != "assistant":
+            self._options.on_messages(len(sums))
+            if not is_answer:
                 self._ask()
-            self.figures.survival = named.survival(self._requests.texts(self._branch()))
+            self.figures.survived(named.survival(self._requests.texts(self._branch())))
         except CutFailed as failure:
             self.figures.note(str(failure))
-        return self.figures
 
     def _branch(self, *, end: int | None = None) -> ReplayedBranch:
         count = self._end if end is None else end
@@ -109,7 +109,7 @@ class ProfileReplay:
             self._model,
             end=count,
             seconds=self._conversation.sums.seconds(count),
-            failed=self.figures.problems,
+            note=self.figures.note,
         )
 
     # --- before a request -------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class ProfileReplay:
     def _note_request(self, branch: ReplayedBranch) -> None:
         tokens = math.ceil(self._requests.tokens(branch) * self._model.scale)
         figures, window = self.figures, self._model.window
-        figures.sent.append(tokens)
+        figures.sent.add(tokens)
         figures.sending_cost += tokens * self._options.input_price / 1_000_000
         if window > 0:
             figures.worst_use = max(figures.worst_use, tokens / window)
@@ -177,7 +177,7 @@ class ProfileReplay:
         passed = self._conversation.sums.seconds(count) - branch.seconds
         old = _grows_old(branch)
         # Where an answer comes next, its request is under way, and has started the time anew.
-        is_asked = self._conversation.sums.messages[count - 1].role == "assistant"
+        is_asked = self._conversation.sums.message(count - 1).role == "assistant"
         expires = None if is_asked else _cache_expires(branch)
         for later in sorted({one for one in (old, expires) if one is not None}):
             if 0 < later <= passed:
@@ -258,7 +258,7 @@ class ProfileReplay:
         point = CompactionPoint(
             messages=branch.end, covered=summary.covered, reason=decision.reason, mode=mode
         )
-        self.figures.compactions.append(point)
+        self.figures.compacted(point)
         if decision.reason == Reason.AHEAD and branch.profile.publish_when_needed:
             self._state.keep(summary)
             return False

@@ -7,6 +7,8 @@ profile, and what it saves is remembered.
 from __future__ import annotations
 
 import math
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -45,12 +47,9 @@ class ReplayedRequests:
     ) -> None:
         self._conversation, self._limits, self._window = conversation, limits, window
         self._single = limits.max_chars(window)
-        messages = conversation.sums.messages
-        self._long = [
-            number
-            for number in conversation.sums.results
-            if messages[number].text_chars > self._single
-        ]
+        # Of the messages behind the cursor the results that are too long, among those looked at.
+        self._long = array("l")
+        self._cursor = self._looked_at = 0
         self._saved: dict[tuple[int, int], int] = {}
 
     def tokens(self, branch: ReplayedBranch) -> int:
@@ -123,7 +122,7 @@ class ReplayedRequests:
         sums, parts = branch.sums, self.parts(branch)
         stored = sums.rules_stored(branch.end)
         kept = sums.rule_tokens(0, stored) + sums.tokens(parts.start, parts.end)
-        kept += sum(sums.messages[number].tokens for number in parts.apart)
+        kept += sum(sums.message(number).tokens for number in parts.apart)
         messages = stored + parts.end - parts.start + len(parts.apart)
         fixed = branch.front_tokens + branch.model.frame_tokens * messages
         targets = self._targets(branch, parts, together=together)
@@ -134,12 +133,12 @@ class ReplayedRequests:
     ) -> dict[int, int]:
         """Return the characters that each of the results may have that are too long."""
         if not together:
-            if not (branch.profile.limit_tool_results and self._long):
+            if not branch.profile.limit_tool_results:
                 return {}
-            long = [number for number in self._long if parts.start <= number < parts.end]
-            return dict.fromkeys((*long, *set(parts.apart).intersection(self._long)), self._single)
+            apart = [number for number in parts.apart if self._is_long(number)]
+            return dict.fromkeys((*self._long_behind(branch, parts), *apart), self._single)
         numbers = self._results(branch, parts)
-        sizes = [branch.sums.messages[number].text_chars for number in numbers]
+        sizes = [branch.sums.message(number).text_chars for number in numbers]
         keep = self._limits.min_keep(self._window)
         found = allot(
             sizes,
@@ -150,23 +149,44 @@ class ReplayedRequests:
         )
         return {numbers[index]: limit for index, limit in found.items()}
 
+    def _is_long(self, number: int) -> bool:
+        size = self._conversation.sums.message(number)
+        return size.role == "tool" and size.text_chars > self._single
+
+    def _long_behind(self, branch: ReplayedBranch, parts: RequestParts) -> Sequence[int]:
+        """Return the numbers of the results behind the cursor that are sent and too long."""
+        cursor = branch.state.cursor
+        if cursor > self._cursor:
+            self._cursor, self._looked_at = cursor, max(self._looked_at, cursor)
+            self._long = self._long[bisect_left(self._long, cursor) :]
+            pinned = branch.sums.pinned
+            self._saved = {
+                known: tokens
+                for known, tokens in self._saved.items()
+                if known[0] >= cursor or known[0] in pinned
+            }
+        looked_at = range(self._looked_at, parts.end)
+        self._long.extend(number for number in looked_at if self._is_long(number))
+        self._looked_at = max(self._looked_at, parts.end)
+        return self._long[bisect_left(self._long, parts.start) : bisect_left(self._long, parts.end)]
+
     def _room_for_results(
         self, branch: ReplayedBranch, parts: RequestParts, numbers: Sequence[int]
     ) -> int:
         """Return the characters of tool results that fit beside the rest and the answer."""
         sums, model, frame = branch.sums, branch.model, branch.model.frame_tokens
-        tokens = sum(sums.messages[number].tokens for number in numbers)
+        tokens = sum(sums.message(number).tokens for number in numbers)
         # Pinned messages before the cursor are among the fixed ones.
-        apart = [sums.messages[one] for one in parts.apart if one >= branch.state.cursor]
+        apart = [sums.message(one) for one in parts.apart if one >= branch.state.cursor]
         behind = sums.tokens(parts.start, parts.end) + sum(one.tokens for one in apart)
         behind += frame * (len(apart) + parts.end - parts.start)
         rest = branch.fixed_tokens + behind - tokens
         usable = (model.window - model.reserve(branch.profile)) / model.scale
-        characters = sum(sums.messages[number].text_chars for number in numbers)
+        characters = sum(sums.message(number).text_chars for number in numbers)
         return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
 
     def _results(self, branch: ReplayedBranch, parts: RequestParts) -> Sequence[int]:
-        apart = [one for one in parts.apart if branch.sums.messages[one].role == "tool"]
+        apart = [one for one in parts.apart if branch.sums.message(one).role == "tool"]
         return [*apart, *branch.sums.results_in(parts.start, parts.end)]
 
     def _reducible(self, branch: ReplayedBranch) -> int:
@@ -176,7 +196,7 @@ class ReplayedRequests:
         most = self._single if branch.profile.limit_tool_results else None
         total = 0
         for number, limit in targets.items():
-            size = branch.sums.messages[number].text_chars
+            size = branch.sums.message(number).text_chars
             total += max(0, (size if most is None else min(size, most)) - limit)
         return total
 
@@ -184,7 +204,7 @@ class ReplayedRequests:
         """Return the tokens that a result loses when it is cut to so many characters."""
         found = self._saved.get((number, limit))
         if found is None:
-            size = self._conversation.sums.messages[number]
+            size = self._conversation.sums.message(number)
             item = self._conversation.items(number, number + 1)[0]
             before, after = len(item.text), len(self._cut(item, limit))
             left = -(-size.tokens * after // before) if after < before else size.tokens

@@ -214,7 +214,7 @@ class ReplayedRun:
             redact_items(items)[0] if profile.redact_secrets else items,
             earlier=state.sent[-1].entries if state.sent else (),
             profile=profile,
-            pinned=frozenset(branch.sums.messages[number].position for number in again),
+            pinned=frozenset(branch.sums.message(number).position for number in again),
         )
 
     def _with_abridged(self, outcome: Outcome, entries: Sequence[Entry]) -> Outcome:
@@ -250,7 +250,7 @@ class ReplayedRun:
             counter=branch.model.counter,
             previous=previous,
             digest=digest,
-            sent_again=frozenset(branch.sums.messages[number].position for number in again),
+            sent_again=frozenset(branch.sums.message(number).position for number in again),
             units=units,
             named_before=before[-1].named_weight if before else 0.0,
             kept=tuple(kept),
@@ -262,7 +262,7 @@ class ReplayedRun:
         branch = self.branch
         if not branch.profile.split_turns or number >= branch.end:
             return False
-        return branch.sums.messages[number].role != "user"
+        return branch.sums.message(number).role != "user"
 
     def _result_chars(self) -> int | None:
         """Return how many characters of a tool result the summariser reads; None for all."""
@@ -310,7 +310,7 @@ class ReplayedRun:
     def _question_tokens(self, cursor: int) -> int:
         sums = self.branch.sums
         found = sums.parted_question(cursor, self.branch.end) if cursor else None
-        return 0 if found is None else sums.messages[found].tokens + self.branch.model.frame_tokens
+        return 0 if found is None else sums.message(found).tokens + self.branch.model.frame_tokens
 
 
 def _unheard(step: Step) -> None:

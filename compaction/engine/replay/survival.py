@@ -8,6 +8,7 @@ spelling does not count as holding it: the figure compares profiles, it is no me
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -40,8 +41,11 @@ _MARKER = re.compile(r"[A-Z]{2}[A-Z0-9#:_-]{1,80}")
 HEAD, END = 20_000, 5_000
 OUTPUT_HEAD, OUTPUT_END = 4_000, 1_000
 ARGUMENT_CHARACTERS = 2_000
-# Things of one conversation that are told apart; those beyond are not looked for.
+# Things of one conversation that are told apart; those beyond are not looked for. Each takes one of
+# so many slots, a power of two.
 MOST_NAMED = 100_000
+SLOTS = 1 << 17
+_DIGEST = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,37 +62,57 @@ class Survival:
 
 
 class Named:
-    """What a conversation names, each thing once, gathered text by text."""
+    """What a conversation names, each thing once, gathered text by text.
+
+    It is a hash table of a fixed size, with digests of 64 bits in place of the things: of 100,000
+    things two have the same digest once in some billion conversations.
+    """
 
     def __init__(self) -> None:
-        self._kinds: dict[str, str] = {}
-
-    @property
-    def keys(self) -> Mapping[str, str]:
-        """The kind of each thing, by the form in which it is compared."""
-        return self._kinds
+        self._digests = array("Q", bytes(8 * SLOTS))
+        self._kinds = bytearray(SLOTS)
+        self._named = dict.fromkeys(KINDS, 0)
+        self._count = 0
 
     def add(self, items: Iterable[Item]) -> None:
         """Take in what messages name, in their texts and in their calls."""
         for item in items:
             for text in _read_of(item):
-                if len(self._kinds) >= MOST_NAMED:
+                if self._count >= MOST_NAMED:
                     return
                 for one in find_entities(text):
                     kind = kind_of(one)
                     if kind:
-                        self._kinds.setdefault(one.key, kind)
+                        self._add(one.key, kind)
+
+    def _add(self, key: str, kind: str) -> None:
+        slot = self._slot(key)
+        if not self._digests[slot] and self._count < MOST_NAMED:
+            self._digests[slot], self._kinds[slot] = _digest(key), KINDS.index(kind)
+            self._named[kind] += 1
+            self._count += 1
+
+    def _slot(self, key: str) -> int:
+        """Return the slot of a thing, or the empty one that it would take."""
+        digest, digests = _digest(key), self._digests
+        slot = digest % SLOTS
+        while digests[slot] and digests[slot] != digest:
+            slot = (slot + 1) % SLOTS
+        return slot
 
     def survival(self, texts: Iterable[str]) -> dict[str, Survival]:
         """Return for each kind what of it stands in the texts of a request."""
-        held: set[str] = set()
-        for text in texts:
-            held.update(one.key for one in find_entities(text) if one.key in self._kinds)
-        counts = {kind: [0, 0] for kind in KINDS}
-        for key, kind in self._kinds.items():
-            counts[kind][0] += 1
-            counts[kind][1] += key in held
-        return {kind: Survival(named=named, held=kept) for kind, (named, kept) in counts.items()}
+        slots = {self._slot(one.key) for text in texts for one in find_entities(text)}
+        held = dict.fromkeys(KINDS, 0)
+        for slot in slots:
+            if self._digests[slot]:
+                held[KINDS[self._kinds[slot]]] += 1
+        return {kind: Survival(named=self._named[kind], held=held[kind]) for kind in KINDS}
+
+
+def _digest(key: str) -> int:
+    """Return what stands for a thing; 0 marks an empty slot."""
+    return hash(key) & _DIGEST or 1
 
 
 def kind_of(entity: Entity) -> str:
