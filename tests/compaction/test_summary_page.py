@@ -234,3 +234,10 @@ def test_a_press_on_the_summary_leads_to_the_page_that_asks(admin_client, sessio
     do(admin_client, summary, "restore", confirmed="yes")
     summary.refresh_from_db()
     assert summary.status == "restored"
+
+
+def test_the_summary_of_a_branch_offers_no_restore_that_would_be_refused(admin_client, session):
+    summary = SessionSummary.objects.get()
+    assert 'id="form-restore"' in admin_client.get(page_of(summary)).text
+    SessionSummary.objects.update(kind="branch")
+    assert 'id="form-restore"' not in admin_client.get(page_of(summary)).text
