@@ -171,7 +171,8 @@ def _resummarise(
 
 
 def _make_restore(request: HttpRequest, summary: SessionSummary, data: Any) -> forms.Form | None:
-    if summary.status != Status.ACTIVE:
+    # The summary of a branch that was left hides nothing that could be sent again.
+    if summary.status != Status.ACTIVE or summary.kind == SessionSummary.Kind.BRANCH:
         return None
     return RestoreForm(data, may_compact=may_run(request))
 

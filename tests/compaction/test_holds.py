@@ -156,6 +156,17 @@ def test_the_window_breaks_it_by_a_run_that_waited_since_before_the_restore(
     assert CompactionRun.objects.filter(status="skipped").count() == 0
 
 
+def test_the_window_breaks_it_in_a_profile_without_its_rule(outgrown, owner, model_server):
+    """Its page said so, and a server that accepts was sent more than the window."""
+    session = outgrown("bisect", restore_hold="window", window_trigger=False)
+    model_server.script = model_server.script[1:]  # The server takes whatever it is sent.
+    take_back(session, owner)
+    assert "the next turn breaks the hold" in hold_facts(snapshot_of(session))["text"]
+    say(session, "And now?")
+    assert state(session).cursor > 0
+    assert AuditEntry.objects.filter(session=session, action="hold_broken").exists()
+
+
 # --- forks and replays ----------------------------------------------------------------------------
 
 

@@ -155,7 +155,7 @@ def test_a_summary_that_does_not_count_offers_to_count_again_and_nothing_else(
     admin_client, session
 ):
     summary = SessionSummary.objects.get()
-    forms = re.compile(r'class="page-form" id="form-(\w+)"')
+    forms = re.compile(r' id="form-(\w+)"')
     assert "restore" in forms.findall(admin_client.get(page_of(summary)).text)
     SessionSummary.objects.update(status="restored")
     # Its instructions count for the next summary of its messages.
@@ -174,7 +174,7 @@ def test_the_forms_need_their_permissions(client, session, django_user_model):
     staff.user_permissions.add(Permission.objects.get(codename="view_sessionsummary"))
     client.force_login(staff)
     page = client.get(page_of(summary)).text
-    assert 'class="page-form"' not in page
+    assert 'id="form-' not in page
     assert do(client, summary, "restore").status_code == 403
     assert do(client, summary, "resummarise").status_code == 403
     staff.user_permissions.add(Permission.objects.get(codename="change_sessionsummary"))
@@ -213,3 +213,31 @@ def test_the_queries_do_not_grow_with_sources_and_versions(
         assert page.count("side by side") == versions
         counts.append(len(queries))
     assert counts[0] == counts[1] <= 16
+
+
+def test_a_press_on_the_summary_leads_to_the_page_that_asks(admin_client, session):
+    """Row, summary, press, confirm: a form that was to be unfolded first made it five."""
+    summary = SessionSummary.objects.get()
+    page = admin_client.get(page_of(summary)).text
+    address = reverse("admin:compaction_sessionsummary_do", args=[summary.pk, "restore"])
+    (form,) = re.findall(rf'<form method="post" action="{address}".*?</form>', page, re.S)
+    # Nothing to fill in before, and nothing to unfold.
+    assert re.findall(r'<(?:input|select|textarea)[^>]*name="(\w+)"', form) == [
+        "csrfmiddlewaretoken"
+    ]
+    assert not re.search(r'<details[^>]*id="form-restore"', page)
+    asked = do(admin_client, summary, "restore")
+    assert "1 summary would count no more" in asked.text
+    assert {"cascade", "instructions"} <= set(re.findall(r' name="(\w+)"', asked.text))
+    summary.refresh_from_db()
+    assert summary.status == "active"
+    do(admin_client, summary, "restore", confirmed="yes")
+    summary.refresh_from_db()
+    assert summary.status == "restored"
+
+
+def test_the_summary_of_a_branch_offers_no_restore_that_would_be_refused(admin_client, session):
+    summary = SessionSummary.objects.get()
+    assert 'id="form-restore"' in admin_client.get(page_of(summary)).text
+    SessionSummary.objects.update(kind="branch")
+    assert 'id="form-restore"' not in admin_client.get(page_of(summary)).text

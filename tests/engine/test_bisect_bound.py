@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from chatapp.llm.encodings import Chars4Counter
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.groups import legal_cuts
 from compaction.engine.strategies.acceptance import fault_of_outcome
@@ -205,3 +207,27 @@ def test_a_model_that_never_comes_to_its_text_gives_way_to_the_next():
     assert len(outcome.items) == 16
     assert thinking.asked[-1] == "large 16"
     assert len(thinking.asked) <= 6
+
+
+def test_merged_sentences_have_at_most_twice_the_size_of_a_summary():
+    """Halves that are merged to a size of their own were stored at five times the target."""
+    counter = Chars4Counter()
+    texts = [
+        " ".join(
+            f"The {code(20 * row + n)} part {n} of shelf {row} was counted." for n in range(20)
+        )
+        for row in range(1, 31)
+    ]
+    items = tuple(
+        Item(id=n, role="user", text=text, tokens=counter.count(text), position=n)
+        for n, text in enumerate(texts, 1)
+    )
+    profile = Profile(bisect_min_messages=2, target_summary_tokens=100, merge_target_tokens=1_000)
+    outcome = BisectStrategy().run(
+        SummaryJob(items=items, counter=counter),
+        profile,
+        ExtractiveSummarizer(counter=counter, window=3_000),
+        lambda step: None,
+    )
+    assert outcome.leaf_count > 1
+    assert 100 < counter.count(outcome.text) <= 200

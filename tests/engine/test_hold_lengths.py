@@ -78,3 +78,10 @@ def test_margins_and_reserves_of_a_profile_count_where_the_window_may_end_it():
     assert under_hold(PRESETS["bisect"], "minutes").precheck_margin == 0.0
     reserves = [reserve_under(profile, end) for end in (None, "window", "until_lifted", "minutes")]
     assert reserves == [4000, 4000, 0, 0]
+
+
+def test_a_hold_that_the_window_may_end_has_the_window_rule():
+    """Its page said that the next turn breaks it, and the server was sent more than the window."""
+    without = replace(PRESETS["bisect"], window_trigger=False)
+    assert under_hold(without, "window").window_trigger
+    assert not under_hold(without, "until_lifted").window_trigger

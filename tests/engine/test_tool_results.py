@@ -229,9 +229,16 @@ def test_every_result_keeps_its_beginning_while_there_is_room_for_all():
     found = allot([6_000] * 12, **limits, room=50_000)
     assert min(found.values()) == 2_400
     assert len(found) == 12
-    # Where they do not fit, each keeps the same.
-    assert set(allot([6_000] * 12, **limits, room=24_000).values()) == {1_600}
+    # Where they do not fit, each keeps the same part of what there is.
+    assert set(allot([6_000] * 12, **limits, room=24_000).values()) == {2_000}
     assert set(allot([6_000] * 12, **limits, room=100).values()) == {1_600}
+
+
+def test_short_results_take_no_more_of_the_room_than_they_have():
+    limits = {"single": 9_600, "together": 9_600, "min_keep": 2_000}
+    found = allot([100] * 30 + [9_000] * 5, **limits, room=20_000)
+    # 3 000 characters are short, the others keep 12 000.
+    assert found == dict.fromkeys(range(30, 35), 2_400)
 
 
 def test_a_single_result_is_measured_alone():

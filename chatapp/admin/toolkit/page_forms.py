@@ -49,13 +49,23 @@ class PageForm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownForm:
-    """A form as the template draws it; one with errors stands open."""
+    """A form as the template draws it; one with errors stands open.
+
+    `asks_before`: a page says what would be done, and asks, before it is.
+    """
 
     name: str
     label: str
     help: str
     url: str
     form: forms.Form
+    asks_before: bool = False
+
+    @property
+    def is_button(self) -> bool:
+        """Whether a press can lead on: the page that asks first has the same fields again."""
+        needs = any(field.required for field in self.form.fields.values())
+        return self.asks_before and not (needs or self.form.is_bound)
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +136,14 @@ class PageForms(_ModelAdmin):
                     f"admin:{self.opts.app_label}_{self.opts.model_name}_do", args=[obj.pk, name]
                 )
                 shown.append(
-                    ShownForm(name=name, label=each.label, help=each.help, url=url, form=form)
+                    ShownForm(
+                        name=name,
+                        label=each.label,
+                        help=each.help,
+                        url=url,
+                        form=form,
+                        asks_before=each.confirm is not None,
+                    )
                 )
         return shown
 

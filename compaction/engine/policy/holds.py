@@ -65,11 +65,12 @@ def under_hold(profile: Profile, end: str) -> Profile:
 
     Limits that would hide its messages do not: they are sent as the person decided. What is held
     until it is lifted is not compacted for a margin of safety either, only where the request would
-    not fit by plain count; a hold that the window may end leaves the window's rules as they are.
+    not fit by plain count. A hold that the window may end has the window's rule, also in a profile
+    without it, and leaves its margins as they are.
     """
     shown = replace(profile, context_size=0, history_limit=0)
     if end == HoldEnd.WINDOW:
-        return shown
+        return replace(shown, window_trigger=True)
     return replace(shown, precheck_margin=min(profile.precheck_margin, 1.0))
 
 

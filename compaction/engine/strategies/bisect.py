@@ -37,7 +37,7 @@ from compaction.engine.strategies.halving import (
 from compaction.engine.strategies.ledger import joined_prose
 from compaction.engine.strategies.prompts import PROMPT_VERSION, own_prompt, stored_prompt
 from compaction.engine.strategies.shortening import newest_within
-from compaction.engine.strategies.sizing import Engine, longest_text
+from compaction.engine.strategies.sizing import Engine, longest_text, merged_size
 from compaction.engine.types import (
     CallEstimate,
     Clock,
@@ -298,7 +298,7 @@ class BisectSummary:
         request = self._merge_of(
             [left, right],
             instructions=source.instructions,
-            target_tokens=self.prose_tokens or self.profile.merge_target,
+            target_tokens=self.prose_tokens or merged_size(self.profile),
             prompt=self.prompts.get("merge", ""),
         )
         made, forced = self._merged(request, depth=depth, parent=parent)

@@ -53,6 +53,11 @@ def longest_stored(profile: Profile) -> int:
     return MOST_TIMES_TARGET * max(1, profile.target_summary_tokens)
 
 
+def merged_size(profile: Profile) -> int:
+    """Return the tokens asked of a merge: never more than what may be stored."""
+    return min(profile.merge_target, longest_stored(profile))
+
+
 def longest_text(profile: Profile, *requests: SummaryRequest, carried: int = 0) -> int:
     """Return the tokens that the answers to some requests may have, with `carried` before them."""
     asked = sum(MOST_TIMES_TARGET * request.target_tokens for request in requests)
