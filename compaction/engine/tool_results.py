@@ -256,7 +256,9 @@ def cut_text(
         return _least(body, limit)
     tail = _telling_end(body, budget) if keep_end and budget > 2 * min_keep else ""
     budget -= len(tail) + (2 if tail else 0)
-    head = body[: _whole(body, _line_end(body, budget, min_keep))]
+    # What was cut before ended at a line's end, or where none was near.
+    lines = body if body is text else f"{body}\n"
+    head = body[: _whole(body, _line_end(lines, budget, min_keep))]
     notice = _framed(marker(total - len(head) - len(tail), total))
     cut = f"{head}{notice}\n\n{tail}" if tail else f"{head}{notice}"
     # A text that was cut before has hardly more than its minimum: it is left alone.

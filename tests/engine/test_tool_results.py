@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from compaction.engine.tool_results import (
@@ -374,6 +374,8 @@ def test_a_cut_is_shorter_or_nothing_changed(text, limit, keep, end):
         assert len(cut) <= limit or len(text) <= limit
 
 
+# A line's end before the least that stays, and one just behind it, at which it is cut.
+@example(text=f"{'x' * 95}\n{'y' * 12}\n{'z' * 420}", limit=291, keep=104)
 @given(text=texts, limit=st.integers(300, 6_000), keep=st.integers(0, 1_500))
 def test_a_cut_text_is_not_cut_again(text, limit, keep):
     cut = cut_text(text, limit, min_keep=keep)
