@@ -244,7 +244,11 @@ _WIDE = lazy_pattern(
 _BREAK = lazy_pattern(r"[,.:;!?](?=\s)|[。！？，、؟،\n]")
 _CONDITION = lazy_pattern(
     r"\b(?:if|unless|whether|suppos(?:e|ing)|assum(?:e|ing)|imagine|wenn|falls|ob|angenommen|indien"
-    r"|если|إذا|لو)\b|如果|要是|假如|もし|만약|만일",
+    r"|если|إذا|لو"
+    # Perhaps it is so.
+    r"|maybe|perhaps|possibly|(?:suggest|propose|hope|wonder)\w* that|vielleicht|eventuell"
+    r"|peut-être|quizás?|tal vez|forse|talvez|misschien|wellicht|возможно|может быть|ربما)\b"
+    r"|如果|要是|假如|也许|可能|もし|かもしれ|만약|만일|아마",
     re.I,
 )
 _OPENS_CONDITION = lazy_pattern(r"\s*(?:had|should|sollten?|si|se|caso|als|stel)\b", re.I)
@@ -294,6 +298,11 @@ def parts_taken_back(text: str) -> Iterator[Denied]:
         for match in _WIDE.finditer(text):
             if _is_said_to_be(text, match, affirmed=False):
                 yield Denied(*match.span(str(match.lastgroup)))
+
+
+def is_supposed(text: str) -> bool:
+    """Whether a statement of one clause says that something may be so: "maybe it is Friday"."""
+    return bool(_CONDITION.match(text)) and not _BREAK.search(text)
 
 
 def _is_said_to_be(text: str, match: re.Match[str], *, affirmed: bool) -> bool:
