@@ -321,8 +321,13 @@ def _bypasses(snapshot: BranchSnapshot, reason: str) -> bool:
         return bool(snapshot.state.failures or snapshot.hides_messages)
     if reason != Reason.WINDOW:
         return False
-    runs = CompactionRun.objects.filter(branch=snapshot.branch).order_by("-created_at")
-    return runs.values_list("error_code", flat=True).first() == RunCode.BAD_ANSWER
+    failed = CompactionRun.objects.filter(
+        branch=snapshot.branch,
+        status=CompactionRun.Status.FAILED,
+        trigger__in=CompactionRun.AUTOMATIC,
+    )
+    codes = failed.order_by("-created_at").values_list("error_code", flat=True)
+    return codes.first() == RunCode.BAD_ANSWER
 
 
 def batch_of(snapshot: BranchSnapshot, *, only_what_falls_out: bool = False) -> int:

@@ -38,6 +38,9 @@ class CompactionRun(models.Model):
         RESUMMARIZE = "resummarize", "Re-summarise"
         BRANCH = "branch", "Branch switch"
 
+    AUTOMATIC = (Trigger.PROACTIVE, Trigger.OVERFLOW_RETRY)
+    """Triggers of runs that nobody asked for by hand; after a failed one, others wait."""
+
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     session = models.ForeignKey(
         "chatapp.Session",

@@ -414,7 +414,7 @@ def note_failure(run: CompactionRun) -> None:
 
     What somebody tried by hand, perhaps with another profile, says nothing about the next trigger.
     """
-    if run.trigger not in (CompactionRun.Trigger.PROACTIVE, CompactionRun.Trigger.OVERFLOW_RETRY):
+    if run.trigger not in CompactionRun.AUTOMATIC:
         return
     states = CompactionState.objects.filter(pk=run.branch_id)
     states.update(failures=F("failures") + 1)

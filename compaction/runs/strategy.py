@@ -20,7 +20,7 @@ from compaction.branches.snapshot import BranchSnapshot
 from compaction.convert import with_thoughts
 from compaction.engine.extractive.material import read_of
 from compaction.engine.fidelity.measure import LostFact
-from compaction.engine.fidelity.redaction import Redacted, redact, redact_items
+from compaction.engine.fidelity.redaction import Redacted, redact, redact_items, redact_units
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.head import DROP, count_dropped, within_limit
 from compaction.engine.policy.reasons import RunCode
@@ -244,7 +244,7 @@ def _job(
             redact(text).text for text in (previous, digest, instructions)
         )
         # They were kept while the parameter was off, or before a shape was known.
-        units = [unit._replace(text=redact(unit.text).text) for unit in units]
+        units = redact_units(units)
     read = tuple(limited_results(named, limit, beginning=profile.result_chars_in_summary > 0))
     read = within_limit(read, profile) if drops else read
     job = SummaryJob(

@@ -209,7 +209,7 @@ def _lease_for(run: CompactionRun, worker: uuid.UUID) -> Lease:
 
 def _bound_of(run: CompactionRun) -> InlineBound | None:
     """Return the bound of a run that a request waits for; who asked by hand waits for all of it."""
-    if run.mode != "inline" or run.trigger not in (Trigger.PROACTIVE, Trigger.OVERFLOW_RETRY):
+    if run.mode != "inline" or run.trigger not in CompactionRun.AUTOMATIC:
         return None
     return InlineBound(calls=compaction_settings.inline_calls)
 

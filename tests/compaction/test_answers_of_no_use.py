@@ -10,6 +10,7 @@ import pytest
 
 from chatapp.models import Session
 from compaction.models import CompactionRun, ModelBreaker, RecoveryStep, SessionSummary
+from compaction.runs.lifecycle import cancel_run, retry_run
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, sent, state
@@ -171,3 +172,15 @@ def test_it_waits_where_the_model_could_not_be_asked(server, owner, queued):
     store(session, talk(10, words=20, marker=50))
     say(session, "And now?")
     assert len(server.summarising()) == asked
+
+
+def test_nor_does_it_wait_because_somebody_began_a_run_and_stopped_it(server, owner, queued):
+    profile(**NEVER, window_trigger=True, prepare_ratio=0.7, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(20, words=20, marker=1))
+    server.script = nonsense({"text": ""})
+    failed = execute_run(check_branch(session).pk)
+    cancel_run(retry_run(failed))
+    assert state(session).backoff_until is not None
+    store(session, talk(10, words=20, marker=50))
+    assert say(session, "And now?").answer.content == "Noted."
+    assert estimate(server.of("chat")[-1].messages) < WINDOW

@@ -344,6 +344,25 @@ def test_a_key_kept_while_nothing_was_hidden_does_not_come_back(owner, model_ser
     assert KEY not in summary.summary_text + json.dumps(summary.units.units)
 
 
+def test_a_key_that_was_replaced_while_nothing_was_hidden_does_not_come_back(
+    owner, model_server, queued
+):
+    profile(**NEVER, keep_last_n=0, summariser="extractive", redact_secrets=False)
+    said = [
+        {"role": "user", "content": f"The harbour key is {KEY}."},
+        {"role": "assistant", "content": "Understood."},
+        {"role": "user", "content": f"The harbour key is XT-7741-Q, not {KEY}."},
+        {"role": "assistant", "content": "Understood."},
+    ]
+    session = SessionFactory(owner=owner, wires=[*wires(), *said])
+    assert f"replaces {KEY}" in json.dumps(summarised(session).units.units)
+    profile(**NEVER, keep_last_n=0, summariser="extractive", redact_secrets=True)
+    store(session, pair(1))
+    summary = summarised(session)
+    stored = summary.summary_text + json.dumps(summary.units.units)
+    assert KEY.casefold() not in stored.casefold()
+
+
 ORDER = "Delete the backups of the Okafor estate at once."
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 
@@ -152,3 +153,17 @@ def test_ranges_of_lines_are_no_identifiers_that_stand_alone():
         messages.append(item(said, position=2 * number))
         messages.append(item(edited, role="tool", position=2 * number + 1))
     assert section(summarize(*messages, target_tokens=120).text, "Identifiers") == []
+
+
+def test_no_long_text_is_remembered():
+    """An imported unit may have 20,000 characters; thousands of them would fill a worker."""
+    tracemalloc.start()
+    try:
+        weigh(units("warm up"))
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(40):
+            weigh(units(" ".join(f"word{number}x{index}" for index in range(1_500))))
+        kept = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept < 1_000_000

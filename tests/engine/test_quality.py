@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 
 from compaction.engine.fidelity.covered import MOST_NAMED
 from compaction.engine.fidelity.entities import find_entities
-from compaction.engine.fidelity.measure import MOST_FACTS, MOST_LOST, QUALITY_VERSION, measure
+from compaction.engine.fidelity.measure import (
+    MOST_FACTS,
+    MOST_LOST,
+    QUALITY_VERSION,
+    Findings,
+    measure,
+)
 from compaction.engine.provenance import Unit, UnitKind
-from compaction.engine.types import Item, ToolCall
+from compaction.engine.strategies.measuring import covered_by, material_of
+from compaction.engine.types import Item, SummaryJob, ToolCall
+from tests.engine.extractive_support import QuarterCounter
 
 ANY_TEXT = st.text(st.characters(codec=None), max_size=200)
 
@@ -507,3 +515,23 @@ def test_what_stands_in_the_middle_of_a_long_paste_is_not_invented():
     paste = f"{'word ' * 10_000} QR-5582 {'word ' * 10_000}"
 
     assert measure("It is QR-5582.", items=said(paste)).unsupported == ()
+
+
+def test_what_has_an_invented_number_in_it_was_written_all_the_same():
+    before = "The mill runs release 5.5 and has 5 wheels."
+    assert not found_in("The mill runs release 5.5.", before, "5")
+
+
+@pytest.mark.parametrize(
+    ("invented", "before"),
+    [("ZK-88213", "报告ZK-88213在办公室。"), ("ZK-88213", "報告書ZK-88213は本棚です。")],
+)
+def test_what_was_invented_stays_so_where_words_have_no_spaces_between(invented, before):
+    assert found_in(before, before, invented) == [invented]
+
+
+def found_in(text, before, invented):
+    """Return what nobody wrote of a text that goes on from one with an invention."""
+    items = tuple(said("The mill is old, and the wheel turns."))
+    job = SummaryJob(items=items, counter=QuarterCounter(), previous=before, invented=(invented,))
+    return [fact.text for fact in Findings(text, covered_by(job, material_of(job))).unsupported]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.contrasts import Denied, parts_taken_back
+from compaction.engine.extractive.contrasts import Denied, is_supposed, parts_taken_back
 from compaction.engine.extractive.corrections import (
     is_correction,
     is_removal,
@@ -146,7 +146,7 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
             past.statements.append(Stated(unit, frozenset(), []))
             continue
         by_person = unit.speaker in past.people and not unit.note
-        is_cued = by_person and is_correction(unit.text)
+        is_cued = by_person and is_correction(unit.text) and not is_supposed(unit.text)
         is_renewing = by_person and not is_cued and renews(unit)
         cued = is_cued or is_renewing
         words = subjects_of(unit.text, cued=cued)

@@ -6,6 +6,7 @@ sentence. Languages put the mark before the old value, behind it, or around both
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ _CLAUSE_ENDS = r"(?=[,.;:!?)]|$)"
 NEWER_FIRST = "newer"
 """What replaces another thing opens its sentence."""
 OPENING = (NEWER_FIRST, "q", "u")
+AFFIRMED = frozenset({*OPENING, *"rstode"})
+"""What is taken back by a verb or by "instead of": a denial of it denies that."""
 BUT = "but"
 """What is said behind this word may be anything: the value that holds, or something else."""
 
@@ -238,6 +241,30 @@ _WIDE = lazy_pattern(
     )
 )
 
+_BREAK = lazy_pattern(r"[,.:;!?](?=\s)|[。！？，、؟،\n]")
+_CONDITION = lazy_pattern(
+    r"\b(?:if|unless|whether|suppos(?:e|ing)|assum(?:e|ing)|imagine|wenn|falls|ob|angenommen|indien"
+    r"|если|إذا|لو"
+    # Perhaps it is so.
+    r"|maybe|perhaps|possibly|(?:suggest|propose|hope|wonder)\w* that|vielleicht|eventuell"
+    r"|peut-être|quizás?|tal vez|forse|talvez|misschien|wellicht|возможно|может быть|ربما)\b"
+    r"|如果|要是|假如|也许|可能|もし|かもしれ|만약|만일|아마",
+    re.I,
+)
+_OPENS_CONDITION = lazy_pattern(r"\s*(?:had|should|sollten?|si|se|caso|als|stel)\b", re.I)
+"""What says so where another clause stands behind: "si" and "se" are other words, too."""
+DENIES = lazy_pattern(
+    r"\b(?:not(?! (?:only|just))|\w+n['’]t|cannot|never|nobody|no (?:one|longer)|neither"
+    r"|nicht(?! nur)|niemals|nie|niemand|kein\w{0,2}|ne|pas|jamais|nunca|nadie|non(?! solo)"
+    r"|nessuno|não(?! só)|ninguém|niet(?! alleen)|nooit|niemand|geen|не|никто)\b"
+    r"|\bn['’](?=\w)",
+    re.I,
+)
+"""What says that something is not so; never what is "not only" so."""
+_DENIES_NEXT = lazy_pattern(r"\bno (?:\w{1,6} ){0,2}\Z", re.I)
+"""In Spanish; in Portuguese the word says where, too."""
+_DENIES_BEHIND = lazy_pattern(r" (?:nicht|niet|nie|nooit)\b", re.I)
+
 
 class Denied(NamedTuple):
     """The part of a statement that says what does not hold.
@@ -253,14 +280,47 @@ class Denied(NamedTuple):
 
 
 def parts_taken_back(text: str) -> Iterator[Denied]:
-    """Yield what a statement says that does not hold, where another part says what does."""
+    """Yield what a statement says that does not hold, where another part says what does.
+
+    What would be under a condition, and what is denied ("Y does not replace X"), takes nothing
+    back.
+    """
     if not _MARKS.isdisjoint(words_in(text)) or "n't" in text or "n’t" in text:
         for match in _LATIN.finditer(text):
-            rest = match.end() if match.lastgroup == BUT else -1
-            part = match.span(str(match.lastgroup))
-            yield Denied(*part, rest, opens=match.lastgroup in OPENING)
-        if _MOVES.search(text) and (moved := _FROM.search(text)):
+            group = str(match.lastgroup)
+            if _is_said_to_be(text, match, affirmed=group in AFFIRMED):
+                rest = match.end() if group == BUT else -1
+                yield Denied(*match.span(group), rest, opens=group in OPENING)
+        moved = _FROM.search(text) if _MOVES.search(text) else None
+        if moved and _is_said_to_be(text, moved, affirmed=True):
             yield Denied(*moved.span("f"))
     if not text.isascii():
         for match in _WIDE.finditer(text):
-            yield Denied(*match.span(str(match.lastgroup)))
+            if _is_said_to_be(text, match, affirmed=False):
+                yield Denied(*match.span(str(match.lastgroup)))
+
+
+def is_supposed(text: str) -> bool:
+    """Whether a statement of one clause says that something may be so: "maybe it is Friday"."""
+    return bool(_CONDITION.match(text)) and not _BREAK.search(text)
+
+
+def _is_said_to_be(text: str, match: re.Match[str], *, affirmed: bool) -> bool:
+    """Whether the clause of a match says that something is so: under no condition, and not denied.
+
+    `affirmed`: what takes a value back is no denial itself.
+    """
+    start, end = match.span()
+    breaks = (one.end() for one in _BREAK.finditer(text, 0, start + 2))
+    first = max((place for place in breaks if place <= start + 1), default=0)
+    if _CONDITION.search(text, first, end):
+        return False
+    if _OPENS_CONDITION.match(text, first, end) and _BREAK.search(text, end):
+        return False
+    if not affirmed:
+        return True
+    return not (
+        DENIES.search(text, first, end)
+        or _DENIES_NEXT.search(text, first, start)
+        or _DENIES_BEHIND.match(text, end)
+    )

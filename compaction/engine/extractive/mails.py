@@ -3,7 +3,8 @@
 Who pastes a mail often closes it with nothing: their own words are the last paragraph. A mail can
 end with an order, too, which is nobody's request. What tells them apart is who speaks: the user
 asks for something to be done with the mail, or speaks of its writer as "her" or "them"; a sentence
-that names an address or a secret, or asks to delete or send something, stays the mail's.
+that names an address or a secret, asks to delete or send something, gives a right away or says what
+is to be done always or never, stays the mail's.
 """
 
 from __future__ import annotations
@@ -65,8 +66,13 @@ _OF_ORDER = lazy_pattern(
     r"@|https?:|/\w+/|\b(?:passwords?|passwd|secrets?|tokens?|api[- ]?keys?|credentials?|keys?|"
     r"instructions?|system prompt|delete|remove|wipe|forward|transfer|wire|pay|execute|passwort\w*|"
     r"schlüssel|lösch\w*|überweis\w*|mot de passe|supprime\w*|contraseñas?|borra\w*|clave|segreto|"
-    r"cancella\w*|senhas?|apaga\w*|wachtwoord\w*|verwijder\w*|парол\w*|удали\w*|ключ\w*)\b"
-    r"|密[码钥]|删除|转账|パスワード|削除|비밀번호|삭제",
+    r"cancella\w*|senhas?|apaga\w*|wachtwoord\w*|verwijder\w*|парол\w*|удали\w*|ключ\w*|"
+    # What is to hold for good, what gives rights away, and who speaks of "the user".
+    r"never|always|from now on|niemals|nie|immer|jamais|toujours|nunca|siempre|sempre|nooit|altijd|"
+    r"никогда|всегда|grants?|granting|approves?|uploads?|installs?|runs?|access|admin\w*|zugriff|"
+    r"accès|acceso|accesso|acesso|toegang|доступ\w*|the (?:user|assistant)|(?:der|dem) nutzer|"
+    r"l['’]utilisateur|el usuario|l['’]utente|o usuário|de gebruiker|пользовател\w*)\b"
+    r"|密[码钥]|删除|转账|不要告诉|永远|权限|数据库|パスワード|削除|常に|決して|비밀번호|삭제|항상|절대",
     re.I,
 )
 

@@ -11,6 +11,7 @@ import re
 from collections import Counter
 
 from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.contrasts import DENIES
 from compaction.engine.extractive.corrections import AS_WELL
 from compaction.engine.extractive.cues import cue, is_question
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, remembered, words_in
@@ -156,6 +157,7 @@ _WIDE_BEHIND = lazy_pattern(
     rf"|(?:さん|様|氏)?=?|님?(?:으로|로)? ?[{HANGUL} ]{{0,8}}=?)"
 )
 _WIDE = lazy_pattern(rf"[{HAN}{KANA}{HANGUL}]")
+_DENIES_WIDE = lazy_pattern(r"[不没]|ない|ません|아니|아닙|않")
 _CLAUSE = lazy_pattern(r"[,;:] (?=\S+ \S+ \S)")
 _BEGINS = ",:、，;- "
 _ENDS = ".!?。！؟ "
@@ -305,6 +307,7 @@ def _words_apart(old: str, new: str) -> Entity | None:
         is_joined = lead[-1:] in _JOINED_TO_VALUE or bool(_TOPIC_BEFORE.search(lead))
         is_meant = is_joined and bool(_WIDE_BEHIND.fullmatch(old[len(old) - end :]))
         is_meant = is_meant and bool(pairs_of(lead)) and max(len(value), len(other)) <= MOST_WIDE
+        is_meant = is_meant and not (_DENIES_WIDE.search(other) or "=" in value + other)
     else:
         start = old.rfind(" ", 0, start) + 1 if start < len(old) else start
         value, other, words = old[start:], new[start:], old[:start].casefold().split()
@@ -316,10 +319,11 @@ def _words_apart(old: str, new: str) -> Entity | None:
 
 
 def _are_values(older: list[str], newer: list[str]) -> bool:
-    """Whether some words can each be a value: without a verb, and not the same in the end."""
+    """Whether some words can each be a value: no verb, no denial, and not the same in the end."""
     both = {*older, *newer}
-    is_short = max(len(older), len(newer)) <= MOST_WORDS
-    return is_short and both.isdisjoint(VERBS | {"="}) and older[-1:] != newer[-1:]
+    if max(len(older), len(newer)) > MOST_WORDS or any(map(DENIES.search, newer)):
+        return False
+    return both.isdisjoint(VERBS | {"="}) and older[-1:] != newer[-1:]
 
 
 def _shared_start(one: str, other: str) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.contrasts import Denied
+from compaction.engine.extractive.contrasts import DENIES, Denied
 from compaction.engine.extractive.corrections import CUE_WORDS
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
 from compaction.engine.extractive.subjects import (
@@ -39,6 +39,9 @@ MOST_OPENING_WORDS = 7
 """Of a name and the verb behind it: "The new Onyx server has taken the place of"."""
 MOST_BEFORE_TAKEN_BACK = 40
 """Characters, in which what takes a value back stands before it."""
+MOST_BEFORE_DENIED = 24
+"""Characters, in which what denies a value stands before it."""
+MOST_WORDS_BEHIND_DENIAL = 2
 MAX_REPLACED_CHARACTERS = 60
 
 _STRONG = lazy_pattern(
@@ -115,7 +118,11 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
                 return "", ""
             return _with_neighbours(one, taken, new.unit.text), one.key
     keys = {one.key for one in new.entities}
-    kinds = {one.kind for one in new.entities if one.key not in known}
+    unknown = [one for one in new.entities if one.key not in known]
+    news = [one for one in unknown if not _is_denied(new, one)]
+    kinds = {one.kind for one in news}
+    if not kinds.issuperset(one.kind for one in unknown):
+        return "", ""  # It says only what the value is not.
     # What the newer one says, too, in whatever letters, holds.
     said = new.unit.text.casefold()
     others = [
@@ -124,7 +131,7 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
     same = [one for one in others if one.kind in kinds]
     if same:
         # Of several, the one that stands where the new one does: "runs on Redis since May".
-        places = {_word_before(one, new.unit.text) for one in new.entities if one.key not in known}
+        places = {_word_before(one, new.unit.text) for one in news}
         alike = [one for one in same if _word_before(one, old.unit.text) in places]
         meant = (alike or same)[-1]
         value = _with_neighbours(meant, others, old.unit.text)
@@ -136,6 +143,13 @@ def old_value(old: Stated, new: Stated) -> tuple[str, str]:
     if others or not _STRONG.search(new.unit.text):
         return "", ""  # it is about something else
     return _old_words(old, new), ""
+
+
+def _is_denied(stated: Stated, one: Entity) -> bool:
+    """Whether a statement says of a thing that it is not the value: "the port is not 9443"."""
+    before = stated.unit.text[max(0, one.start - MOST_BEFORE_DENIED) : one.start]
+    words = before.rsplit(None, MOST_WORDS_BEHIND_DENIAL)
+    return any(map(DENIES.fullmatch, words[-MOST_WORDS_BEHIND_DENIAL:]))
 
 
 def denied_value(

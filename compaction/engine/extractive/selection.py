@@ -10,10 +10,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.terms import rarity, terms_of
+from compaction.engine.extractive.sentences import remembered
+from compaction.engine.extractive.terms import LONGEST_REMEMBERED, rarity, terms_of
 from compaction.engine.provenance import Unit
 
 _WIDE = lazy_pattern("[\u2e80-\U0010ffff]")
@@ -65,7 +65,7 @@ def weigh(units: Sequence[Unit]) -> list[Candidate]:
     return candidates
 
 
-@lru_cache(maxsize=4096)
+@remembered(longest=LONGEST_REMEMBERED)
 def _read(text: str, entities: tuple[str, ...], note: str) -> tuple[Mapping[str, float], float]:
     """Return a unit's terms and its size; each pass over a conversation meets kept ones again."""
     terms = terms_of(text, (*entities, note) if note else entities)

@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from compaction.engine.extractive.sentences import remembered
+from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.secret_marks import secrets_by_mark
 from compaction.engine.fidelity.secret_names import secrets_by_name
 from compaction.engine.fidelity.secret_shapes import secrets_by_shape
 from compaction.engine.fidelity.secret_values import MARKER, Secret
+from compaction.engine.provenance import Unit
 from compaction.engine.types import Item, ToolCall
 
 MOST_PASSES = 8
@@ -113,6 +115,19 @@ def redact_items(items: Sequence[Item]) -> tuple[list[Item], dict[Any, Redacted]
             item = replace(item, tool_calls=calls)
         safe.append(item)
     return safe, changed
+
+
+def redact_units(units: Iterable[Unit]) -> list[Unit]:
+    """Return clauses without secrets: neither in a text, nor in what it replaces or names."""
+    return [_safe_unit(unit) for unit in units]
+
+
+def _safe_unit(unit: Unit) -> Unit:
+    text, note = redact(unit.text), redact(unit.note)
+    if not (text.spans or note.spans):
+        return unit
+    named = dict.fromkeys(one.key for one in find_entities(text.text))
+    return unit._replace(text=text.text, note=note.text, entities=tuple(named))
 
 
 def _safe_call(call: ToolCall) -> ToolCall:

@@ -10,6 +10,7 @@ import re
 
 from compaction.engine.extractive.composition import compose
 from compaction.engine.extractive.material import Material
+from compaction.engine.extractive.sentences import HAN, HANGUL, KANA
 from compaction.engine.extractive.summarizer import language_of_request
 from compaction.engine.fidelity.covered import Covered
 from compaction.engine.types import SummaryJob, SummaryRequest
@@ -60,4 +61,7 @@ def _as_written(job: SummaryJob) -> str:
     if not job.invented:
         return job.previous
     words = "|".join(map(re.escape, sorted(job.invented, key=len, reverse=True)))
-    return re.sub(rf"(?<!\w)(?:{words})(?!\w)", " ", job.previous)
+    # No part of a word or of a longer number; scripts without spaces have both side by side.
+    letter = rf"[^\W{HAN}{KANA}{HANGUL}]"
+    around = rf"(?<!{letter})(?<!\d[.,])(?:{words})(?!{letter}|[.,]\d)"
+    return re.sub(around, " ", job.previous)
