@@ -48,6 +48,9 @@ ANSWER_HOLDS_SECONDS = 5.0
 """So long after an answer a shared connection is asked for none again, unless it was cut."""
 POOL_WAIT_SECONDS = 10
 """So long a thread waits for a connection that others have; then it is an OperationalError."""
+RECONNECT_SECONDS = 2
+"""So long one connection is tried; the next request tries anew. The pool doubles the time between
+two tries, and whoever comes meanwhile waits for the next one."""
 
 
 def trouble_words(error: Error) -> str:
@@ -110,6 +113,7 @@ def share_connections(size: int) -> None:
         "min_size": 1,
         "max_size": size,
         "timeout": POOL_WAIT_SECONDS,
+        "reconnect_timeout": RECONNECT_SECONDS,
         "connection_class": _class_of_shared_connections(),
     }
     settings["OPTIONS"] = settings.get("OPTIONS", {}) | {"pool": pool}
