@@ -88,7 +88,8 @@ def inflated(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """
     if encoding not in _READ:
         raise ModelError(ErrorKind.BAD_ANSWER, f"Its Content-Encoding is {encoding[:40]}.")
-    reader, data, is_first = None, b"", True
+    reader: Any = None
+    data, is_first = b"", True
     try:
         for chunk in chunks:
             data += chunk
