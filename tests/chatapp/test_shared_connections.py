@@ -146,7 +146,8 @@ away = in_threads(wait)
 is_away.clear()
 print(json.dumps([away, *in_threads(wait)]))
 """
-    away, waited = told(code)
+    # One alone: another would have been there all the time.
+    away, waited = told(code, DATABASE_POOL_SIZE="1")
     assert away == ["away"]
     assert waited < 3
 
