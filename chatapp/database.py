@@ -48,6 +48,9 @@ ANSWER_HOLDS_SECONDS = 5.0
 """So long after an answer a shared connection is asked for none again, unless it was cut."""
 POOL_WAIT_SECONDS = 10
 """So long a thread waits for a connection that others have; then it is an OperationalError."""
+RECONNECT_SECONDS = 2
+"""So long one connection is tried; the next request tries anew. The pool doubles the time between
+two tries, and whoever comes meanwhile waits for the next one."""
 
 
 def trouble_words(error: Error) -> str:
@@ -110,6 +113,7 @@ def share_connections(size: int) -> None:
         "min_size": 1,
         "max_size": size,
         "timeout": POOL_WAIT_SECONDS,
+        "reconnect_timeout": RECONNECT_SECONDS,
         "connection_class": _class_of_shared_connections(),
     }
     settings["OPTIONS"] = settings.get("OPTIONS", {}) | {"pool": pool}
@@ -246,20 +250,35 @@ def keeps_deleted_rows() -> bool:
     return connection.vendor == "postgresql"
 
 
-def rewrite_tables() -> int:
-    """Write every table anew without what was deleted, and return how many there were.
+def rewrite_tables() -> dict[str, bool]:
+    """Write every table anew without what was deleted; return of each whether that was done.
 
-    PostgreSQL's VACUUM gives the room of deleted rows away, and leaves their bytes there. While one
-    is rewritten nobody reads or writes it, and it takes its size on the disk once more. Not inside
-    a transaction. Other databases need none.
+    PostgreSQL's VACUUM gives the room of deleted rows away, and leaves their bytes there; what it
+    knows of a table's values quotes them. It passes over what belongs to somebody else, with a
+    warning. While a table is rewritten nobody reads or writes it, and it takes its size on the disk
+    once more. Not inside a transaction. Other databases need none.
     """
     if not keeps_deleted_rows():
-        return 0
-    names = connection.introspection.django_table_names(only_existing=True)
+        return {}
+    tables = connection.introspection.django_table_names(only_existing=True)
+    done = {}
     with connection.cursor() as cursor:
-        for name in names:
-            cursor.execute(f"VACUUM (FULL) {connection.ops.quote_name(name)}")
-    return len(names)
+        for name in (*tables, _STATISTICS):
+            before = _file_of(cursor, name)
+            cursor.execute(f"VACUUM (FULL, ANALYZE) {connection.ops.quote_name(name)}")
+            done[name] = _file_of(cursor, name) != before
+    return done
+
+
+_STATISTICS = "pg_statistic"
+"""The table in which PostgreSQL keeps what the values of all others are, last: ANALYZE fills it."""
+
+
+def _file_of(cursor: Any, table: str) -> Any:
+    """Return what tells the file of a table from the one that it had before."""
+    name = connection.ops.quote_name(table)
+    cursor.execute("SELECT pg_relation_filenode(%s::regclass)", [name])
+    return cursor.fetchone()[0]
 
 
 def database_now() -> datetime:

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
+from chatapp.database import AWAY
 from chatapp.extensions import ReadinessCheck, ReadinessPart, registered
 from chatapp.models import LearnedLimits
 from chatapp.pools import Pool, answered_in
@@ -47,7 +48,9 @@ def readyz(request: HttpRequest) -> JsonResponse:
     parts = examine()
     ready = all(part.ok for part in parts.values())
     shown = {"ready": ready, "parts": {name: asdict(part) for name, part in parts.items()}}
-    return JsonResponse(shown, status=200 if ready else 503, headers=NOT_STORED)
+    if ready:
+        return JsonResponse(shown, headers=NOT_STORED)
+    return JsonResponse(shown, status=503, headers={**NOT_STORED, "Retry-After": str(AWAY.seconds)})
 
 
 def examine() -> dict[str, ReadinessPart]:

@@ -64,14 +64,15 @@ class TimedHeadProtocol(H11Protocol):
             self._wait_for_head()
         else:
             self._head_is_there()
-        if self.conn.their_state is not h11.SEND_BODY:
+        # What was no request may have begun the last wait just now.
+        if self.conn.their_state is not h11.SEND_BODY and not self._read_on.is_read_on:
             self._body_is_over()
 
     def on_response_complete(self) -> None:
         """Begin to wait for the rest of a body that nobody reads."""
         super().on_response_complete()
         if self.conn.their_state is h11.SEND_BODY and not self.transport.is_closing():
-            self._linger_timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+            self._linger_timer = self.loop.call_later(LINGER_SECONDS, self._connection.close)
 
     def shutdown(self) -> None:
         """Have the server stop: nobody who was answered is waited for."""

@@ -16,6 +16,8 @@ REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "f
 # Where gateways put the whole answer of their model.
 _AROUND = ("data", "response", "result", "body")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
+# Of a number in a list. Python reads no number of some thousand digits.
+_MOST_DIGITS = 9
 # Other words for the arguments of a call.
 _ARGUMENT_KEYS = ("arguments", "parameters", "input", "args")
 
@@ -48,7 +50,7 @@ def listed(value: Any) -> list[Any]:
         return value
     if not isinstance(value, Mapping) or not value:
         return []
-    is_numbered = all(str(key).isdigit() for key in value)
+    is_numbered = all(str(key).isdecimal() and len(str(key)) <= _MOST_DIGITS for key in value)
     return [value[key] for key in sorted(value, key=int)] if is_numbered else [value]
 
 

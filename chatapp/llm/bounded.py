@@ -29,7 +29,11 @@ MOST_ERROR_BYTES = 1_000_000
 """Of the body of an error, whose status counts however long it is."""
 ENCODINGS = "gzip, deflate"
 """The compressions that a server is asked for, and that are read."""
+_READ = ("gzip", "x-gzip", "deflate")
+_COMPRESSIONS = (*_READ, "br", "zstd", "compress", "x-compress", "dcb", "dcz")
 _INFLATED_AT_ONCE = 65_536
+_GZIP_HEAD = b"\x1f\x8b"
+_HEAD_BYTES = 2
 
 
 def _read_through(stream: Any, chunks: Callable[[Iterable[bytes]], Iterator[bytes]]) -> Any:
@@ -79,28 +83,38 @@ def beginning(chunks: Iterable[bytes], *, limit: int) -> Iterator[bytes]:
 def inflated(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the bytes that were compressed, a few at a time.
 
-    Raises ModelError for a compression that no server is asked for, and for broken data.
+    What is compressed may come in several parts, each with a head of its own; what else follows is
+    not read. Raises ModelError for a compression that no server is asked for, and for broken data.
     """
-    if encoding not in ("gzip", "x-gzip", "deflate"):
+    if encoding not in _READ:
         raise ModelError(ErrorKind.BAD_ANSWER, f"Its Content-Encoding is {encoding[:40]}.")
-    reader, is_first = zlib.decompressobj(zlib.MAX_WBITS | 32), True
+    reader: Any = None
+    data, is_first = b"", True
     try:
         for chunk in chunks:
-            data = chunk
-            while data:
-                try:
-                    piece = reader.decompress(data, _INFLATED_AT_ONCE)
-                except zlib.error:
-                    if not is_first:
-                        raise
-                    # What some servers call deflate has no head.
-                    reader = zlib.decompressobj(-zlib.MAX_WBITS)
-                    piece = reader.decompress(data, _INFLATED_AT_ONCE)
-                is_first = False
-                yield piece
-                data = reader.unconsumed_tail
+            data += chunk
+            while data and (reader is not None or len(data) >= _HEAD_BYTES):
+                if reader is None:
+                    if not is_first and not data.startswith(_GZIP_HEAD):
+                        return
+                    reader, is_first = zlib.decompressobj(_window_of(data)), False
+                yield reader.decompress(data, _INFLATED_AT_ONCE)
+                if reader.eof:
+                    # Given more, it would keep all of it.
+                    reader, data = None, reader.unused_data
+                else:
+                    data = reader.unconsumed_tail
+        if reader is not None:
+            yield reader.flush()  # without a checksum, the last ones may lie in it
     except zlib.error as error:
         raise ModelError(ErrorKind.BAD_ANSWER, f"It is compressed and broken: {error}.") from error
+
+
+def _window_of(data: bytes) -> int:
+    """Return how zlib reads data by its head; what some servers call deflate has none."""
+    is_zlib = data[0] & 15 == zlib.DEFLATED and int.from_bytes(data[:_HEAD_BYTES]) % 31 == 0
+    has_head = is_zlib or data.startswith(_GZIP_HEAD)
+    return zlib.MAX_WBITS | 32 if has_head else -zlib.MAX_WBITS
 
 
 def is_streamed(response: Any) -> bool:
@@ -113,11 +127,13 @@ def bound_response(response: Any, *, characters: int) -> None:
     """Bound a response before it is read: an event hook of an httpx2 client."""
     each = BYTES_PER_STREAMED_CHARACTER if is_streamed(response) else BYTES_PER_CHARACTER
     limit = each * characters + SMALLEST_BODY_BYTES
-    # Inflated here, and so by nobody else.
-    encoding = response.headers.pop("content-encoding", "").strip().lower()
+    # Inflated here, and so by nobody else. Some servers name a character set there.
+    told = response.headers.pop("content-encoding", "").lower().split(",")
+    encoding = ", ".join(word.strip() for word in told if word.strip() in _COMPRESSIONS)
 
     def read(chunks: Iterable[bytes]) -> Iterator[bytes]:
-        whole = inflated(chunks, encoding) if encoding not in ("", "identity") else chunks
+        # What comes is counted, too: a compression may hide nothing at all, without end.
+        whole = inflated(bounded(chunks, limit=limit), encoding) if encoding else chunks
         if response.is_error:
             return beginning(whole, limit=MOST_ERROR_BYTES)
         return bounded(whole, limit=limit)

@@ -42,7 +42,7 @@ class CallPieces:
 
     def __init__(self) -> None:
         self._calls: list[StreamedCall] = []
-        self._by_index: dict[Any, StreamedCall] = {}
+        self._by_index: dict[str, StreamedCall] = {}
         self._by_id: defaultdict[str, list[StreamedCall]] = defaultdict(list)
         self.characters = 0
         """How long the arguments of all of them are."""
@@ -71,7 +71,7 @@ class CallPieces:
         return call
 
     def _find(self, piece: dict[str, Any]) -> StreamedCall:
-        index, call_id = piece.get("index"), piece.get("id")
+        index, call_id = _key_of(piece.get("index")), str(piece.get("id") or "")
         known = self._by_index.get(index) if index is not None else None
         if known is not None and not _starts_another(known, piece):
             return known
@@ -86,7 +86,7 @@ class CallPieces:
         self._calls.append(StreamedCall(number=len(self._calls)))
         return self._numbered(self._calls[-1], index)
 
-    def _numbered(self, call: StreamedCall, index: Any) -> StreamedCall:
+    def _numbered(self, call: StreamedCall, index: str | None) -> StreamedCall:
         if index is not None:
             call.has_index = True
             self._by_index[index] = call
@@ -172,6 +172,11 @@ def _one_object(arguments: str) -> str:
 def _end_of_blanks(text: str, start: int) -> int:
     found = _BLANKS.match(text, start)
     return found.end() if found else start
+
+
+def _key_of(index: Any) -> str | None:
+    """Return what tells a call's number from others: a number, or whatever a server sends."""
+    return None if index is None else str(index)
 
 
 def arguments_in(function: Mapping[str, Any]) -> str:

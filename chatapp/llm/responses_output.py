@@ -137,7 +137,8 @@ class Output:
 
     def _find(self, kind: str, event: Mapping[str, Any], step: str) -> _Item:
         """Return the item that an event belongs to; a new one where it fits none."""
-        inside = event.get("item") or {}
+        item = event.get("item")
+        inside = item if isinstance(item, Mapping) else {}
         index = event.get("output_index")
         clue = _Clue(
             step=step,
@@ -329,7 +330,7 @@ class Output:
             for part in _parts(item.whole.get("content"))
         ]
         found = {
-            name: [one for part in parts for one in part.get(name) or ()] for name in _OF_PARTS
+            name: [one for part in parts for one in listed(part.get(name))] for name in _OF_PARTS
         }
         return {name: value for name, value in (found | {"items": self._others}).items() if value}
 

@@ -191,7 +191,9 @@ class _Answer:
             detail = f"The response is {status}, so it is not whole."
             raise ModelError(ErrorKind.BROKEN_ANSWER, detail, status=200)
         if status == "incomplete":
-            reason = str((response.get("incomplete_details") or {}).get("reason") or "length")
+            details = response.get("incomplete_details")
+            told = details.get("reason") if isinstance(details, Mapping) else details
+            reason = str(told or "length")
             self.finish_reason = _CUT_SHORT.get(reason, reason)
         else:
             self.finish_reason = "tool_calls" if self._output.tool_calls() else "stop"

@@ -159,6 +159,7 @@ def test_one_part_that_fails_makes_it_unready(beat, parts, db):
     parts("database", "failing")
     response = Client().get("/readyz")
     assert response.status_code == 503
+    assert response["Retry-After"] == "5"
     assert response.json()["ready"] is False
     assert response.json()["parts"]["database"]["ok"] is True
     assert response.json()["parts"]["failing"]["ok"] is False

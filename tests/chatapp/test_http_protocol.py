@@ -126,6 +126,34 @@ def test_who_sends_what_is_no_http_hears_so(connect):
     assert all_of(connection).startswith(b"HTTP/1.1 400")
 
 
+def test_who_sends_no_request_at_all_is_let_go(connect, monkeypatch):
+    """Such a connection was kept for as long as its client liked."""
+    monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)
+    monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", WAIT)
+    connection = connect()
+    connection.sendall(b"nonsense\r\n\r\n")
+    assert all_of(connection).startswith(b"HTTP/1.1 400")
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while time.monotonic() - began < 20 * WAIT:
+            connection.sendall(b"x")
+            time.sleep(WAIT / 10)
+
+
+def test_an_answered_body_is_waited_for_once(connect, monkeypatch):
+    """It was waited for twice as long as it says."""
+    monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)
+    monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", 5 * WAIT)
+    connection = connect()
+    connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
+    assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while time.monotonic() - began < 9 * WAIT:
+            connection.sendall(b"x")
+            time.sleep(WAIT / 10)
+
+
 def test_a_body_that_ends_behind_the_answer_costs_no_connection(connect, monkeypatch):
     monkeypatch.setattr("chatapp.http_protocol.LINGER_SECONDS", WAIT)
     monkeypatch.setattr("chatapp.http_protocol.HEAD_SECONDS", 60)

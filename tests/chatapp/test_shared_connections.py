@@ -121,6 +121,38 @@ print(json.dumps([len(set(cut)), len(found), found[0] in cut]))
 
 
 @on_postgresql
+def test_once_the_server_is_back_nobody_waits_for_it():
+    """Each failure to connect had doubled the time until the next one was tried, up to minutes."""
+    code = """
+import psycopg, time
+connect, is_away = psycopg.Connection.connect.__func__, threading.Event()
+def connect_or_not(cls, *args, **kwargs):
+    if is_away.is_set():
+        raise psycopg.OperationalError("refused")
+    return connect(cls, *args, **kwargs)
+cut = in_threads(lambda: asked(PID))[0]
+with psycopg.connect(os.environ["DATABASE_URL"], autocommit=True) as other:
+    psycopg.Connection.connect = classmethod(connect_or_not)
+    is_away.set()
+    other.execute("SELECT pg_terminate_backend(%s, 5000)", [cut])
+def wait():
+    began = time.monotonic()
+    try:
+        asked(PID)
+    except OperationalError:
+        return "away"
+    return time.monotonic() - began
+away = in_threads(wait)
+is_away.clear()
+print(json.dumps([away, *in_threads(wait)]))
+"""
+    # One alone: another would have been there all the time.
+    away, waited = told(code, DATABASE_POOL_SIZE="1")
+    assert away == ["away"]
+    assert waited < 3
+
+
+@on_postgresql
 def test_there_are_never_more_than_the_setting_says_and_who_waits_too_long_is_told():
     code = """
 from chatapp import database

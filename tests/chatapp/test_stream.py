@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import httpx2
@@ -182,6 +184,84 @@ def test_trouble_with_the_database_is_an_event_of_its_own(chat, settings):
     assert (name, payload["code"]) == ("error", "unavailable")
     assert "database" in payload["detail"]
     assert "No space" not in payload["detail"]
+
+
+def read_all(queue: streaming.EventQueue) -> list[streaming.Event]:
+    async def read() -> list[streaming.Event]:
+        return [event async for event in queue.read(heartbeat=5) if event is not None]
+
+    return asyncio.run(read())
+
+
+def piece(event: str, **payload) -> streaming.Event:
+    return streaming.Event(name=event, payload=payload)
+
+
+END = streaming.Event(name="done", payload={}, last=True)
+
+
+def test_an_answer_that_nobody_reads_takes_about_its_own_size():
+    """Two million characters in pieces of five took more than a hundred megabytes."""
+    queue, count = streaming.EventQueue(), 100_000
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            queue.put(piece("delta", text=f"{number:05}"))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    queue.put(END)
+    assert peak < 6 * 5 * count
+    texts = [event.payload["text"] for event in read_all(queue)[:-1]]
+    assert "".join(texts) == "".join(f"{number:05}" for number in range(count))
+
+
+def test_pieces_that_wait_are_joined_where_they_belong_together():
+    queue = streaming.EventQueue()
+    call = {"id": "c", "name": "look"}
+    for event in (
+        piece("delta", text="a"),
+        piece("delta", text="b"),
+        piece("reset", code="reasoning"),
+        piece("reasoning", text="c"),
+        piece("delta", text="d"),
+        piece("tool_call", index=0, **call, arguments_delta="{"),
+        piece("tool_call", index=0, **call, arguments_delta="}"),
+        piece("tool_call", index=1, **call, arguments_delta="{}"),
+        END,
+    ):
+        queue.put(event)
+    assert [(event.name, event.payload) for event in read_all(queue)] == [
+        ("delta", {"text": "ab"}),
+        ("reset", {"code": "reasoning"}),
+        ("reasoning", {"text": "c"}),
+        ("delta", {"text": "d"}),
+        ("tool_call", {"index": 0, **call, "arguments_delta": "{}"}),
+        ("tool_call", {"index": 1, **call, "arguments_delta": "{}"}),
+        ("done", {}),
+    ]
+
+
+def test_a_reader_that_waits_is_woken_once_for_what_comes_together():
+    queue, woken = streaming.EventQueue(), []
+
+    async def read() -> list[streaming.Event]:
+        loop = asyncio.get_running_loop()
+        real = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *args: (woken.append(1), real(*args))
+
+        async def write() -> None:
+            for number in range(100):
+                queue.put(piece("change", code=str(number)))
+            queue.put(END)
+
+        writing = asyncio.ensure_future(write())
+        found = [event async for event in queue.read(heartbeat=5)]
+        await writing
+        return found
+
+    assert len(asyncio.run(read())) == 101
+    assert len(woken) == 1
 
 
 def test_a_turn_that_cannot_be_started_gives_its_lease_back(owner, settings):

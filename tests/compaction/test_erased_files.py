@@ -33,12 +33,12 @@ def run(*arguments: str) -> str:
     return out.getvalue()
 
 
-def in_files() -> set[str]:
+def in_files(*tables: str) -> set[str]:
     """The tables whose files hold the mark, deleted or not."""
     found = set()
     with connection.cursor() as cursor:
         cursor.execute("CHECKPOINT")
-        for name in ("sessions", "messages"):
+        for name in tables or ("sessions", "messages"):
             cursor.execute(
                 "SELECT position(%s::bytea IN pg_read_binary_file(pg_relation_filepath(%s)))",
                 [MARK.encode(), name],
@@ -67,6 +67,43 @@ def test_both_may_be_done_at_once(person):
     assert "until their tables" not in said
     assert in_files() == set()
     assert list(Session.objects.all()) == [other]
+
+
+@on_postgresql
+def test_what_the_database_knows_of_values_quotes_nobody(person):
+    """It is asked for it by every ANALYZE, and kept the title in a table of its own."""
+    SessionFactory(title="stays", wires=[user("stays")])
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE sessions")
+        assert quoted(cursor)
+        run("gone", "--yes", "--rewrite-tables")
+        assert not quoted(cursor)
+    assert "pg_statistic" not in in_files("pg_statistic")
+
+
+def quoted(cursor) -> int:
+    """How many columns of sessions are known by a value with the mark."""
+    cursor.execute(
+        "SELECT count(*) FROM pg_stats WHERE tablename = 'sessions' AND "
+        "concat(most_common_vals::text, histogram_bounds::text) LIKE %s",
+        [f"%{MARK}%"],
+    )
+    return cursor.fetchone()[0]
+
+
+@on_postgresql
+def test_who_owns_no_table_is_told_that_nothing_was_written_anew():
+    """VACUUM passes over others' tables with a warning; they were called written anew."""
+    with connection.cursor() as cursor:
+        cursor.execute("DROP ROLE IF EXISTS palimpsest_nobody")
+        cursor.execute("CREATE ROLE palimpsest_nobody")
+        try:
+            cursor.execute("SET ROLE palimpsest_nobody")
+            with pytest.raises(CommandError, match=r"hold what was deleted: .*messages"):
+                run("--rewrite-tables")
+        finally:
+            cursor.execute("RESET ROLE")
+            cursor.execute("DROP ROLE palimpsest_nobody")
 
 
 @pytest.mark.skipif(connection.vendor == "postgresql", reason="PostgreSQL's files do hold it")

@@ -48,11 +48,20 @@ class Command(BaseCommand):
                 told(replace(erased, is_in_files=erased.is_in_files and not rewrites))
             )
         if rewrites:
-            count = rewrite_tables()
-            done = (
-                f"{plural(count, 'table')} were written anew; logs and backups keep what they hold."
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Raise CommandError where a table is passed over."""
+        written = rewrite_tables()
+        left = [name for name, is_done in written.items() if not is_done]
+        if left:
+            raise CommandError(
+                "Not written anew, so their files hold what was deleted: "
+                f"{', '.join(left)}. Run this as the database user who owns the database and them."
             )
-            self.stdout.write(done if count else "This database keeps nothing that was deleted.")
+        count = plural(len(written), "table")
+        done = f"{count} were written anew; logs and backups keep what they hold."
+        self.stdout.write(done if written else "This database keeps nothing that was deleted.")
 
     def _erase(self, name: str, *, asks: bool) -> Erased:
         users = get_user_model()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
 import tracemalloc
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from chatapp.llm import chat_wire, openai_client
+from chatapp.llm.bounded import inflated
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest
@@ -187,6 +189,66 @@ def test_a_compressed_answer_is_read(serve, bits, stream):
 
     reply = serve(answer).model.connect().complete(ModelRequest(**HELLO, stream=stream))
     assert reply.text == "seven"
+
+
+def raw(text: bytes) -> bytes:
+    """What some servers call deflate: without a head and a checksum."""
+    squeeze = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return squeeze.compress(text) + squeeze.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "told", "text"),
+    [
+        ("deflate", raw(b"seven"), b"seven"),
+        # One character more than is inflated at once: it lay in the reader, and was lost.
+        ("deflate", raw(b"a" * 65_537), b"a" * 65_537),
+        ("deflate", zlib.compress(b"seven"), b"seven"),
+        ("gzip", gzip.compress(b"se") + gzip.compress(b"") + gzip.compress(b"ven"), b"seven"),
+        ("gzip", gzip.compress(b"seven") + b"\0" * 20, b"seven"),
+        ("gzip", gzip.compress(b"seven") + b"\x1f is no head", b"seven"),
+    ],
+)
+def test_what_is_compressed_is_read_wherever_it_is_cut(encoding, told, text):
+    pieces = [told[:place] for place in range(len(told))]
+    for piece in pieces:
+        assert b"".join(inflated([piece, told[len(piece) :]], encoding)) == text
+    assert b"".join(inflated([bytes([one]) for one in told], encoding)) == text
+
+
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(b"x" * 65_536, id="behind its end"),
+        pytest.param(gzip.compress(b"") * 3_000, id="parts of nothing"),
+    ],
+)
+def test_a_compression_that_hides_nothing_without_end_is_counted(serve, status, more):
+    """What came behind the end of a compression was kept, all of it."""
+
+    def answer(server, handler):
+        headers(handler, status, "application/json", **{"Content-Encoding": "gzip"})
+        pour(server, handler, gzip.compress(b"{"), chunks=1)
+        pour(server, handler, more, chunks=1_000)
+
+    server = serve(answer)
+    with pytest.raises(ModelError) as failure:
+        server.model.connect().complete(ModelRequest(**HELLO))
+    assert failure.value.kind is not ErrorKind.TIMEOUT
+    assert server.sent < 30_000_000
+
+
+@pytest.mark.parametrize("word", ["utf-8", "none", "identity", "UTF-8, gzip"])
+def test_a_word_that_names_no_compression_is_none(serve, word):
+    """Some servers name a character set there: each of their answers was refused."""
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json", **{"Content-Encoding": word})
+        told = json.dumps({"choices": [{"message": {"content": "seven"}}]}).encode()
+        pour(server, handler, gzip.compress(told) if "gzip" in word else told, chunks=1)
+
+    assert serve(answer).model.connect().complete(ModelRequest(**HELLO)).text == "seven"
 
 
 CHAT = {"choices": [{"index": 0, "delta": {"content": "word "}}]}

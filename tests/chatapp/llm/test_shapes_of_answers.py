@@ -69,6 +69,8 @@ TEXTS = {
     "the whole behind its pieces": events(
         piece({"content": "seven "}), piece({"content": "hives"}), whole(SEVEN)
     ),
+    "a name that is a number of no list": whole(SEVEN | {"tool_calls": {"\u00b2": 1}}),
+    "a name of more digits than a number has": whole(SEVEN | {"tool_calls": {"1" * 5000: 1}}),
     "an end in small letters": events(piece(SEVEN), done=False) + "data: [done]\n\n",
     "an event for the end": events(piece(SEVEN), done=False) + "event: done\ndata: {}\n\n",
 }
@@ -182,6 +184,11 @@ CALLS = {
         piece(finish="tool_calls"),
     ),
     "in an object by numbers": whole({"tool_calls": {"0": {"id": "c", "function": CALL}}}),
+    "a list for its number": events(
+        piece({"tool_calls": [{"index": [0], "id": "c", "function": CALL | {"arguments": "{"}}]}),
+        piece({"tool_calls": [{"index": [0], "function": {"arguments": '"at": 1}'}}]}),
+        piece(finish="tool_calls"),
+    ),
     "a piece of nothing": events(
         piece({"tool_calls": [None]}),
         piece({"tool_calls": [{"index": 0, "id": "c", "function": CALL}]}),
@@ -199,6 +206,18 @@ def test_a_call_is_read_in_every_shape(ask, body):
 
 
 USED = {"type": "tool_use", "id": "c", "name": "look", "input": {"at": 1}}
+
+
+@pytest.mark.parametrize("own", [5, ["c"], {"c": 1}])
+def test_an_id_of_any_type_tells_the_pieces_of_a_call(ask, own):
+    """A number made two halves of a call of it."""
+    begun = {"id": own, "function": CALL | {"arguments": "{"}}
+    rest = {"id": own, "function": {"arguments": '"at": 1}'}}
+    end = piece(finish="tool_calls")
+    (call,) = ask(events(*(piece({"tool_calls": [one]}) for one in (begun, rest)), end)).tool_calls
+    assert json.loads(call["function"]["arguments"]) == {"at": 1}
+
+
 SAID_TWICE = {
     "whole": whole(
         {"content": [USED], "tool_calls": [{"id": "c", "function": CALL}]}, "tool_calls"
@@ -331,6 +350,15 @@ RESPONSES = {
         ("response.output_text.delta", DELTA | {"delta": {"text": "seven hives"}}),
         ("response.completed", ENDED),
     ),
+    "an item that is none": named(
+        ("response.output_text.delta", DELTA | {"item": "m"}), ("response.completed", ENDED)
+    ),
+    "sources that are none": {
+        "status": "completed",
+        "output": [
+            {"type": "message", "content": [{"text": "seven hives", "annotations": 5}]},
+        ],
+    },
     "the text alone": {"status": "completed", "output": [], "output_text": "seven hives"},
     "one item alone": {"status": "completed", "output": OUTPUT[0]},
 }
@@ -340,6 +368,11 @@ RESPONSES = {
 def test_a_response_is_read_in_every_shape(ask, body):
     reply = ask(body, api="responses")
     assert (reply.text, reply.finish_reason) == ("seven hives", "stop")
+
+
+def test_details_of_an_end_may_be_a_word(ask):
+    body = {"status": "incomplete", "incomplete_details": "max_output_tokens", "output": OUTPUT}
+    assert end_of(ask(body, api="responses").finish_reason) is AnswerEnd.CUT
 
 
 @pytest.mark.parametrize("status", ["in_progress", "queued"])
