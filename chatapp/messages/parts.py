@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_letters, digits
 from typing import Any, Final
 
 HEAD_CHARS: Final = 2_000_000
@@ -340,10 +341,12 @@ def _decoded(base64: str) -> bytes:
     try:
         return binascii.a2b_base64(written + b"===")
     except binascii.Error:  # one character too many at the end
-        return binascii.a2b_base64(written[: len(written) // 4 * 4] + b"===")
+        letters = bytes(letter for letter in written if letter in _ALPHABET)
+        return binascii.a2b_base64(letters[: len(letters) // 4 * 4])
 
 
 _ORDINARY = bytes.maketrans(b"-_", b"+/")
+_ALPHABET = frozenset(f"{ascii_letters}{digits}+/".encode())
 
 
 # --- pages and seconds ------------------------------------------------------------------------

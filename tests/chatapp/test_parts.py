@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from chatapp.messages.parts import attachment_of, notes_of, one_line
@@ -196,6 +196,9 @@ VALUES = st.recursive(
 TYPES = st.sampled_from(["file", "document", "input_audio", "video_url", "image", "x", "thinking"])
 
 
+# One character of base64, among others that are none.
+@example([], "file", {"data": "0:::"})
+@example([], "file", {"data": ":0::0:0:0:0"})
 @given(st.lists(st.dictionaries(st.just("file"), VALUES), max_size=2), TYPES, VALUES)
 def test_no_part_however_malformed_raises(parts: list[Any], kind: str, value: Any) -> None:
     inner = value if isinstance(value, dict) else {"source": value}
