@@ -391,8 +391,10 @@ def test_an_archive_says_what_it_is_and_is_smaller(conversation, model_server, a
     assert any("[Archive" in text for text in texts(sent(conversation.session), "system"))
 
 
-def test_an_archive_never_holds_a_megabyte(conversation, model_server):
+def test_an_archive_never_holds_a_megabyte(conversation, model_server, use_models):
     """3412."""
+    # All of it fits the window: where it did not, sentences would be chosen instead of failing.
+    use_models(model_server.models(CONTEXT_WINDOW=1_000_000))
     failing(model_server)
     conversation.go_on(8)
     store(conversation.session, [user(f"{code(n)} " + "word " * 50_000) for n in range(4)])
