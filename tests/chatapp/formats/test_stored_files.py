@@ -166,6 +166,18 @@ def test_lines_and_what_is_wrong_with_them_are_those_of_a_small_file(all_is_larg
     assert list(large.problems) == list(small.problems)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['"a text"', '"two\nlines"', " 5\n", "null", "NaN", "5x", "1 2", '"a" "b"', '"open', "-"],
+)
+def test_a_file_that_is_no_list_and_no_object_is_read_as_a_small_one(all_is_large, text) -> None:
+    small, large = read_document(text), read_file(SpooledFile([text.encode()]))
+
+    assert (large.is_lines, large.lines) == (small.is_lines, small.lines)
+    assert [one.value for one in large.records] == [one.value for one in small.records]
+    assert list(large.problems) == list(small.problems)
+
+
 @pytest.mark.parametrize("bad", [b"caf\xe9 ", b"\xe2\x82", b"\xff\xfe"])
 def test_bytes_that_are_no_text_are_replaced_across_pieces(monkeypatch, bad: bytes) -> None:
     content = b'\xef\xbb\xbf{"a": "' + b"x" * 50 + b'"}\n{"b": "' + bad + b'"}\n'
@@ -203,7 +215,8 @@ def test_a_tree_is_read_as_from_a_small_file(monkeypatch, written, round_: int) 
 
 
 def test_a_large_file_that_nobody_knows_is_refused_with_the_same_sentence(monkeypatch) -> None:
-    texts = [json.dumps([{"a": 1, "b": ["x" * 90]}] * 3), "PK\x03\x04" + "z" * 99, '{"mapping": {"'
+    texts = [json.dumps([{"a": 1, "b": ["x" * 90]}] * 3), json.dumps([["x" * 70_000]]),
+             json.dumps("x" * 90), "PK\x03\x04" + "z" * 99, '{"mapping": {"'
              '"content_type"' + "z" * 99]  # fmt: skip
 
     def refusals() -> Iterator[str]:
