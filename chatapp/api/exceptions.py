@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from http import HTTPStatus
 from typing import Any
@@ -63,7 +64,7 @@ class Unprocessable(exceptions.APIException):
 
 
 class Unavailable(Later):
-    """The database cannot be used just now; what was stored is stored."""
+    """The database or the disk cannot be used just now; what was stored is stored."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
@@ -97,6 +98,11 @@ class BadGateway(exceptions.APIException):
     default_code = "model_error"
 
 
+# A large file lies on the disk while it is read, and so do the parts of messages.
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+BUSY_SECONDS, UNAVAILABLE_SECONDS = 1, 5
+
+
 def _translate(error: Exception) -> Exception:
     if isinstance(error, InvalidMessageError):
         return exceptions.ValidationError({"messages": [str(error)]})
@@ -120,6 +126,9 @@ def _translate(error: Exception) -> Exception:
         return Gone(str(error), code=error.code)
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
+    if isinstance(error, OSError) and error.errno in _DISK_IS_FULL:
+        full = "The server's disk is full. What was stored is stored; try again later."
+        return _later(Unavailable(full), UNAVAILABLE_SECONDS)
     if isinstance(error, Http404 | ObjectDoesNotExist):  # or deleted since it was looked up
         return exceptions.NotFound()
     if isinstance(error, PermissionDenied):
@@ -149,7 +158,6 @@ def _later(error: Later, seconds: int) -> Later:
 
 # Somebody else's work is in the way: a lock that was waited for, two that waited for each other.
 _BUSY = ("locked", "deadlock", "lock timeout", "could not serialize", "canceling statement")
-BUSY_SECONDS, UNAVAILABLE_SECONDS = 1, 5
 _OF_DATABASE = (OperationalError, InterfaceError, InternalError)
 
 
