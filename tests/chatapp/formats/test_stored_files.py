@@ -75,6 +75,34 @@ def test_what_stays_in_the_file_is_what_would_be_read(all_is_large, value, inden
         assert [found[place] for place in range(-len(value), len(value))] == value * 2
 
 
+def test_a_list_of_a_file_answers_as_any_other(all_is_large) -> None:
+    value = ["x" * 40, "y" * 40, "x" * 40]
+    found = found_in(json.dumps(value))
+
+    assert found.copy() == value
+    assert found * 2 == value * 2
+    assert (found.count(value[0]), found.index(value[0], 1)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda items, _: items.append(1),
+        lambda items, _: items.sort(),
+        lambda items, _: items.pop(),
+        lambda items, _: items.__setitem__(0, 1),
+        lambda _, about: about.pop("a"),
+        lambda _, about: about.setdefault("a", 1),
+        lambda _, about: about.update({"a": 1}),
+        lambda _, about: about.__setitem__("a", 1),
+    ],
+)
+def test_nobody_changes_what_lies_in_a_file(all_is_large, change) -> None:
+    items, about = found_in(json.dumps(["x" * 40])), found_in(json.dumps({"a": "x" * 40}))
+    with pytest.raises(TypeError, match="copy"):
+        change(items, about)
+
+
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_no_json_is_none_in_a_file_either(all_is_large, data) -> None:
