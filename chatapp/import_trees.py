@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.db.models.fields.json import KT
+
 from chatapp import transcript
 from chatapp.formats.records import ImportedMessage
 from chatapp.models import Message, Session
@@ -114,7 +116,8 @@ def parted_by_stored(
     In a tree that has grown, what is new may stand before what was there, in another branch.
     """
     rows = Message.objects.filter(session=session)
-    stored = set(rows.values_list("metadata__import_key", flat=True).iterator())
+    # As a text: SQLite would tell the key "7" as a number.
+    stored = set(rows.values_list(KT("metadata__import_key"), flat=True).iterator())
     return (
         [message for message in messages if message.key in stored],
         [message for message in messages if message.key not in stored],

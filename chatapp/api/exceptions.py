@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from http import HTTPStatus
 from typing import Any
@@ -21,7 +22,7 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler
 
 from chatapp.api.problems import CODE_OF_STATUS, PROBLEM_TYPE
-from chatapp.database import BUSY, trouble_of
+from chatapp.database import AWAY, BUSY, trouble_of
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
@@ -62,7 +63,7 @@ class Unprocessable(exceptions.APIException):
 
 
 class Unavailable(Later):
-    """The database cannot be used just now; what was stored is stored."""
+    """The database or the disk cannot be used just now; what was stored is stored."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
@@ -96,6 +97,10 @@ class BadGateway(exceptions.APIException):
     default_code = "model_error"
 
 
+# A large file lies on the disk while it is read, and so do the parts of messages.
+_DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 def _translate(error: Exception) -> Exception:
     if isinstance(error, InvalidMessageError):
         return exceptions.ValidationError({"messages": [str(error)]})
@@ -119,6 +124,9 @@ def _translate(error: Exception) -> Exception:
         return Gone(str(error), code=error.code)
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
+    if isinstance(error, OSError) and error.errno in _DISK_IS_FULL:
+        full = "The server's disk is full. What was stored is stored; try again later."
+        return _later(Unavailable(full), AWAY.seconds)
     if isinstance(error, Http404 | ObjectDoesNotExist):  # or deleted since it was looked up
         return exceptions.NotFound()
     if isinstance(error, PermissionDenied):

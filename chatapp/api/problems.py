@@ -52,7 +52,11 @@ _KNOWN: tuple[tuple[int, str, str], ...] = (
     (429, "too_much_at_once", "The user has as much slow work under way as one user may."),
     (500, "internal_error", "The server failed; its log says why."),
     (503, "busy", "The database is busy with other work; send the request again."),
-    (503, "unavailable", "The database cannot be used just now; try again later."),
+    (
+        503,
+        "unavailable",
+        "The database cannot be used just now, or the disk is full; try again later.",
+    ),
 )
 # Two codes of failed turns stand here as well: the database may be `unavailable`, too.
 STATUS_OF: Mapping[str, int] = MappingProxyType({code: status for status, code, _ in _KNOWN})

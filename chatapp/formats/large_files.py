@@ -24,6 +24,7 @@ from chatapp.formats.stored_json import (
 from chatapp.spooled_files import CODING, SpooledFile
 
 _BLANK_BYTES = re.compile(rb"[ \t\r\n]*")
+_NO_CONTAINER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[-+.\w]++', re.DOTALL)
 
 
 class LargeFile:
@@ -40,14 +41,22 @@ class LargeFile:
         return found.end() if found else at
 
     def value(self, start: int, end: int) -> tuple[Any, int] | None:
-        """Return the list or object that begins there and where it ends; None: neither, unsound."""
+        """Return the value that begins there and where it ends; None where it is not sound."""
         if self._buffer[start : start + 1] not in (b"{", b"["):
-            return None
+            return self._single(start, end)
         try:
             return stored(self._text, self._buffer, start, end, deepest=MAX_DEPTH)
         except DeeperError:
             return self._flatter(start)
         except NotStoredError:
+            return None
+
+    def _single(self, start: int, end: int) -> tuple[Any, int] | None:
+        """Return the text, the number or the word that begins there, and where it ends."""
+        found = _NO_CONTAINER.match(self._buffer, start, end)
+        try:
+            return (self._text.value(start, found.end()), found.end()) if found else None
+        except ValueError:
             return None
 
     def _flatter(self, start: int) -> tuple[Any, int] | None:

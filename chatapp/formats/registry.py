@@ -280,5 +280,6 @@ def _kind(value: Any) -> str:
         return _describe(value)
     if value is None:
         return "null"
-    names = {list: "a list", str: "a text", bool: "a truth value", int: "a number"}
-    return names.get(type(value), "a number")
+    names = {list: "a list", str: "a text", bool: "a truth value"}
+    # By isinstance: the lists of a large file are of a kind of their own.
+    return next((name for kind, name in names.items() if isinstance(value, kind)), "a number")

@@ -126,6 +126,21 @@ class LazyList(list[Any]):
     def __radd__(self, other: Any) -> Any:
         return [*other, *self]
 
+    def copy(self) -> list[Any]:
+        """Return a list of its own; what is large in it stays where it is."""
+        return [*self]
+
+    def count(self, value: Any) -> int:
+        """Return how many items equal a value."""
+        return self.copy().count(value)
+
+    def index(self, value: Any, *between: SupportsIndex) -> int:
+        """Return the number of the first item that equals a value."""
+        return self.copy().index(value, *between)
+
+    def __mul__(self, times: SupportsIndex) -> list[Any]:
+        return self.copy() * times
+
     def __reduce__(self) -> Any:
         return list, (self.plain(),)
 
@@ -230,6 +245,19 @@ class StoredObject(dict[str, Any]):
 
     def __repr__(self) -> str:
         return repr(self.plain())
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    raise TypeError("What lies in a file cannot be changed. Take a copy of it.")
+
+
+# They would change what nobody looks at, or hand out a place instead of a value.
+for _kind, _names in (
+    (LazyList, "append clear extend insert pop remove reverse sort __iadd__ __imul__"),
+    (StoredObject, "clear pop popitem setdefault update __ior__"),
+):
+    for _name in [*_names.split(), "__setitem__", "__delitem__"]:
+        setattr(_kind, _name, _refuse)
 
 
 def plain(value: Any) -> Any:

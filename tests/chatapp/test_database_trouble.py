@@ -1,13 +1,16 @@
-"""What the API answers while the database is locked, full, read-only or gone: 503, with a time."""
+"""What the API answers while database or disk are full, locked or gone: 503, with a time."""
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import InterfaceError, InternalError, OperationalError, connection
 
 from chatapp.models import Session
@@ -54,6 +57,29 @@ def test_trouble_is_503_with_a_code_and_when_to_come_back(
     assert response["Content-Type"].startswith("application/problem+json")
     assert response.json()["code"] == code
     assert str(error) not in response.content.decode()
+
+
+@pytest.mark.parametrize("is_form", [False, True])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_file_that_finds_no_room_on_the_disk_is_503_and_nothing_of_it_stored(
+    api, monkeypatch, is_form, number
+):
+    monkeypatch.setattr(tempfile, "TemporaryFile", failing(OSError(number, "no room")))
+    content = b'[{"role": "user", "content": "%s"}]' % (b"word " * 300_000)
+    if is_form:
+        response = api.post(
+            "/api/v1/sessions/import/",
+            {"file": SimpleUploadedFile("a.json", content)},
+            format="multipart",
+        )
+    else:
+        response = api.post(
+            "/api/v1/sessions/import/", content, content_type="application/octet-stream"
+        )
+    assert (response.status_code, response["Retry-After"]) == (503, "5")
+    assert response.json()["code"] == "unavailable"
+    assert "disk is full" in response.json()["detail"]
+    assert not Session.objects.exists()
 
 
 def test_trouble_outside_of_the_views_is_told_alike(api, session, monkeypatch):

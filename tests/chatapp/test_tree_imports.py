@@ -190,6 +190,19 @@ def test_after_a_longer_export_the_line_that_it_shows_is_active(owner, current, 
     assert [row.content for row in path_messages(Session.objects.get().branch)] == line
 
 
+@pytest.mark.parametrize("key", ["7", "1e5", "true", "null", '"q"', "[]"])
+def test_a_key_that_could_be_json_is_found_again(owner, key):
+    question = node(key, None, "user", "Why?")
+    stored(owner, chatgpt(question, node("b", key, "assistant", "Thus."), current_node="b"))
+
+    first = node("a", key, "assistant", "So.")
+    last = node("b", key, "assistant", "Thus.")
+    report = stored(owner, chatgpt(question, first, last, current_node="a"))
+
+    assert list(report.problems) == []
+    assert [one.messages_added for one in report.imported] == [1]
+
+
 def test_an_export_whose_earlier_messages_differ_adds_nothing(owner):
     stored(owner, chatgpt(node(*QUESTION), node(*FIRST)))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatapp.formats import Conversation, ImportedMessage, parse, visible_line
@@ -193,6 +193,8 @@ WIRES = (
 def test_whatever_was_imported_comes_back_equal(
     messages: list[Any], title: str, tools: list[Any], metadata: dict[str, Any]
 ) -> None:
+    # A prompt alone is no conversation: the test of a prompt without messages holds that.
+    assume([message["role"] for message in messages] != ["system"])
     source = {"messages": messages, "title": title, "tools": tools, "metadata": metadata}
     parsed = parse(json.dumps(source))
     (conversation,) = parsed.conversations

@@ -75,6 +75,34 @@ def test_what_stays_in_the_file_is_what_would_be_read(all_is_large, value, inden
         assert [found[place] for place in range(-len(value), len(value))] == value * 2
 
 
+def test_a_list_of_a_file_answers_as_any_other(all_is_large) -> None:
+    value = ["x" * 40, "y" * 40, "x" * 40]
+    found = found_in(json.dumps(value))
+
+    assert found.copy() == value
+    assert found * 2 == value * 2
+    assert (found.count(value[0]), found.index(value[0], 1)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda items, _: items.append(1),
+        lambda items, _: items.sort(),
+        lambda items, _: items.pop(),
+        lambda items, _: items.__setitem__(0, 1),
+        lambda _, about: about.pop("a"),
+        lambda _, about: about.setdefault("a", 1),
+        lambda _, about: about.update({"a": 1}),
+        lambda _, about: about.__setitem__("a", 1),
+    ],
+)
+def test_nobody_changes_what_lies_in_a_file(all_is_large, change) -> None:
+    items, about = found_in(json.dumps(["x" * 40])), found_in(json.dumps({"a": "x" * 40}))
+    with pytest.raises(TypeError, match="copy"):
+        change(items, about)
+
+
 @given(st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_no_json_is_none_in_a_file_either(all_is_large, data) -> None:
@@ -166,6 +194,18 @@ def test_lines_and_what_is_wrong_with_them_are_those_of_a_small_file(all_is_larg
     assert list(large.problems) == list(small.problems)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ['"a text"', '"two\nlines"', " 5\n", "null", "NaN", "5x", "1 2", '"a" "b"', '"open', "-"],
+)
+def test_a_file_that_is_no_list_and_no_object_is_read_as_a_small_one(all_is_large, text) -> None:
+    small, large = read_document(text), read_file(SpooledFile([text.encode()]))
+
+    assert (large.is_lines, large.lines) == (small.is_lines, small.lines)
+    assert [one.value for one in large.records] == [one.value for one in small.records]
+    assert list(large.problems) == list(small.problems)
+
+
 @pytest.mark.parametrize("bad", [b"caf\xe9 ", b"\xe2\x82", b"\xff\xfe"])
 def test_bytes_that_are_no_text_are_replaced_across_pieces(monkeypatch, bad: bytes) -> None:
     content = b'\xef\xbb\xbf{"a": "' + b"x" * 50 + b'"}\n{"b": "' + bad + b'"}\n'
@@ -203,7 +243,8 @@ def test_a_tree_is_read_as_from_a_small_file(monkeypatch, written, round_: int) 
 
 
 def test_a_large_file_that_nobody_knows_is_refused_with_the_same_sentence(monkeypatch) -> None:
-    texts = [json.dumps([{"a": 1, "b": ["x" * 90]}] * 3), "PK\x03\x04" + "z" * 99, '{"mapping": {"'
+    texts = [json.dumps([{"a": 1, "b": ["x" * 90]}] * 3), json.dumps([["x" * 70_000]]),
+             json.dumps("x" * 90), "PK\x03\x04" + "z" * 99, '{"mapping": {"'
              '"content_type"' + "z" * 99]  # fmt: skip
 
     def refusals() -> Iterator[str]:
