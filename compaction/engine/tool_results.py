@@ -159,11 +159,12 @@ def allot(
     First those above `single`; then, while all together exceed `together`, the newest are reduced
     too, none below `min_keep` and a notice (each keeps its beginning), so the older ones may
     follow. Where so many results have no room for that, in `room` beside the rest of the request,
-    each keeps an equal share of that room, or of `together` where that is more.
+    each keeps an equal share of `together`: a request that fills the room is refused by a server
+    that has less, and leaves none to the next message.
     """
     floor = min_keep + NOTICE_CHARS if min_keep else 0
     if sum(min(size, floor) for size in sizes) > room:
-        floor = min(floor, max(together, room) // max(1, len(sizes)))
+        floor = min(floor, together // max(1, len(sizes)))
     targets = [min(size, single) for size in sizes]
     over = sum(targets) - together if len(targets) > 1 else 0
     for index in range(len(targets) - 1, -1, -1):

