@@ -34,8 +34,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 # `migrate` fills these from the code, and no test changes them.
 TABLES_OF_THE_CODE = {"auth_permission", "django_content_type", "django_migrations"}
-# What a process of the tests may take when all its tests are done. Two take 600 to 820 MB each, of
-# which 190 are the fourteen thousand tests themselves; one that does all of them alone takes more.
+# What a process of the tests may take when all its tests are done. Three take 550 to 730 MB each,
+# of which 200 are the fifteen thousand tests themselves; one that does all alone takes more.
 MOST_PROCESS_MB = 1000
 PROCESS_MB = "process_mb"
 PROCESS_SIZES = pytest.StashKey[list[int]]()
@@ -44,10 +44,17 @@ hypothesis_settings.register_profile("patient", hypothesis_settings(), deadline=
 hypothesis_settings.load_profile("patient")
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Start no workers for a single file: that would take longer than most files do."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Start a worker more than there are cores: tests wait for servers, processes and clocks.
+
+    With as many as cores, two of them idle for a third of the time. None for a single file: to
+    start them would take longer than most files do.
+    """
     paths = {Path(argument.partition("::")[0]) for argument in config.args}
-    return 0 if len(paths) == 1 and paths.pop().is_file() else None
+    if len(paths) == 1 and paths.pop().is_file():
+        return 0
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return 1 + (len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1)
 
 
 def pytest_report_header() -> str:
