@@ -39,6 +39,10 @@ def read_only() -> Iterator[None]:
         with connection.cursor() as cursor:
             cursor.execute("SET default_transaction_read_only = off")
             cursor.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = {word}')
+            # It holds for new connections. Where threads share them (a test before this one may
+            # have started a server here), others are open already, and this one stays so.
+            cursor.execute(f"SET default_transaction_read_only = {word}")
+        end_all_others()
         connections.close_all()
 
     switch("on")
