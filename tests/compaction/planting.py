@@ -218,6 +218,9 @@ def draw_markers() -> dict[tuple[type[Model], str], str]:
     return dict(zip(PLANTED, long, strict=False))
 
 
+_MARKS_OF_DIFFERENCES = re.compile(r'</?(?:del|ins)>|<span class="diff-sign">.</span>')
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     """What is planted, and where it can be seen."""
@@ -227,8 +230,12 @@ class Scene:
     operator: Any
 
     def seen_on(self, page: str) -> set[tuple[type[Model], str]]:
-        """Return the columns whose markers stand on a page."""
-        return {column for column, marker in self.markers.items() if marker in page}
+        """Return the columns whose markers stand on a page.
+
+        Where two versions are compared, a mark may stand inside of one that is like another.
+        """
+        text = _MARKS_OF_DIFFERENCES.sub("", page)
+        return {column for column, marker in self.markers.items() if marker in text}
 
 
 def plant(session: Session, operator: Any) -> Scene:
