@@ -90,7 +90,9 @@ class Output:
         self._splitter = splitter_for(on_event)
         self._items: list[_Item] = []
         self._by_kind: dict[str, list[_Item]] = {kind: [] for kind in _KINDS}
-        self._by_index: defaultdict[tuple[str, int | None], list[_Item]] = defaultdict(list)
+        # Those whose end has not come, by their places: no event belongs to another one.
+        self._open: dict[str, dict[int, _Item]] = {kind: {} for kind in _KINDS}
+        self._open_at: defaultdict[tuple[str, int | None], dict[int, _Item]] = defaultdict(dict)
         # The first one of each kind and id.
         self._by_id: dict[tuple[str, str, str], _Item] = {}
         self._others: list[dict[str, Any]] = []
@@ -161,17 +163,17 @@ class Output:
         return min(named, key=lambda item: item.place, default=None)
 
     def _in_question(self, kind: str, clue: _Clue) -> list[_Item]:
-        """Return the items, in order, of which nothing about their number speaks against one."""
+        """Return the open items, in order, of which nothing about their number speaks against."""
         if clue.index is None:
-            return self._by_kind[kind]
-        alike = [*self._by_index[kind, None], *self._by_index[kind, clue.index]]
-        return sorted(alike, key=lambda item: item.place)
+            return list(self._open[kind].values())
+        alike = self._open_at[kind, None] | self._open_at[kind, clue.index]
+        return [alike[place] for place in sorted(alike)]
 
     def _new(self, kind: str) -> _Item:
         own = self._by_kind[kind]
         own.append(_Item(kind=kind, place=len(self._items), number=len(own)))
         self._items.append(own[-1])
-        self._by_index[kind, None].append(own[-1])
+        self._open[kind][own[-1].place] = self._open_at[kind, None][own[-1].place] = own[-1]
         return own[-1]
 
     def _learn(self, item: _Item, clue: _Clue) -> _Item:
@@ -179,8 +181,8 @@ class Output:
         item.call_id = item.call_id or clue.call_id
         if item.index is None and clue.index is not None:
             item.index = clue.index
-            self._by_index[item.kind, None].remove(item)
-            self._by_index[item.kind, item.index].append(item)
+            if self._open_at[item.kind, None].pop(item.place, None):
+                self._open_at[item.kind, item.index][item.place] = item
         for name, told in (("item", item.item_id), ("call", item.call_id)):
             if told:
                 self._by_id.setdefault((item.kind, name, told), item)
@@ -223,6 +225,8 @@ class Output:
         if known.kind == _REASONING and known.whole and known.whole.get("encrypted_content"):
             return  # what is in the finished response may lack it
         known.whole = dict(item)
+        self._open[known.kind].pop(known.place, None)
+        self._open_at[known.kind, known.index].pop(known.place, None)
         if known.kind == _MESSAGE:
             parts = _parts(item.get("content"))
             text = "".join(text_of([part]) for part in parts)
