@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from re import _parser
-from time import thread_time
 from typing import Any
 
 import pytest
@@ -21,14 +20,12 @@ import pytest
 import chatapp
 import compaction
 from chatapp.messages.patterns import LazyPattern
+from tests.growth import grows_too_fast, takes_longer
 
-SHORT, LONG = 800, 3200
+SHORT = 800
 QUICK_SECONDS = 0.0006
 """What takes less for 800 characters does not look at each of them from each other one: on a quick
 machine a pattern that does takes three times as long."""
-MOST_GROWTH = 9.0
-"""Four times the text takes a linear pattern four times as long, a quadratic one sixteen."""
-TRIES = 4
 SEARCHES = frozenset({"search", "finditer", "findall", "sub", "subn", "split"})
 UNITS = (*' .a1-_A\n[<"/:@。中', "a ", "a.", ". ", "1,", "a-", "A ", "a1", "aA_", "\n ", "1.", "- ")
 # Their texts are short: whoever calls them cuts them before.
@@ -128,32 +125,20 @@ def adversaries(pattern: re.Pattern[str]) -> list[str]:
     return list(dict.fromkeys([*own, *UNITS, *pairs]))
 
 
-def _seconds(pattern: re.Pattern[str], unit: str, length: int, *, searched: bool) -> float:
-    # What follows matches nothing, so that every try at a match ends in vain.
-    text = (unit * (length // len(unit) + 1))[:length] + "\0"
-    start = thread_time()
-    if searched:
-        for _ in pattern.finditer(text):
-            pass
-    else:
-        pattern.match(text)
-        pattern.fullmatch(text)
-    return thread_time() - start
-
-
-def grows_too_fast(pattern: re.Pattern[str], unit: str, *, searched: bool = True) -> bool:
+def is_slow(pattern: re.Pattern[str], unit: str, *, searched: bool = True) -> bool:
     """Whether a pattern takes out of all proportion longer for four times the text."""
-    if _seconds(pattern, unit, SHORT, searched=searched) < QUICK_SECONDS:
-        return False
-    # Work beside this only adds to a time, so the least of each length is compared: one slow try
-    # of the short text must not excuse a pattern, nor one of the long text accuse it.
-    short = long = float("inf")
-    for _ in range(TRIES):
-        short = min(short, *(_seconds(pattern, unit, SHORT, searched=searched) for _ in range(3)))
-        if short < QUICK_SECONDS:
-            return False
-        long = min(long, _seconds(pattern, unit, LONG, searched=searched))
-    return long >= MOST_GROWTH * short
+
+    def look(length: int) -> None:
+        # What follows matches nothing, so that every try at a match ends in vain.
+        text = (unit * (length // len(unit) + 1))[:length] + "\0"
+        if searched:
+            for _ in pattern.finditer(text):
+                pass
+        else:
+            pattern.match(text)
+            pattern.fullmatch(text)
+
+    return takes_longer(lambda: look(SHORT), QUICK_SECONDS) and grows_too_fast(look, SHORT, quick=0)
 
 
 def test_all_patterns_are_collected():
@@ -168,15 +153,15 @@ def test_every_pattern_is_linear():
         for name, pattern in patterns().items()
         if isinstance(pattern.pattern, str) and name not in OF_SHORT_TEXTS
         for unit in adversaries(pattern)
-        if grows_too_fast(pattern, unit, searched=is_searched(name))
+        if is_slow(pattern, unit, searched=is_searched(name))
     ]
     assert not faults, "These patterns take too long for such texts:\n" + "\n".join(faults)
 
 
 @pytest.mark.parametrize(("source", "unit"), [(r"[.!?]+\s+|\n+", "."), (r"(?:\S+\s+){0,3}$", "a")])
 def test_a_quadratic_pattern_is_noticed(source, unit):
-    assert grows_too_fast(re.compile(source), unit)
+    assert is_slow(re.compile(source), unit)
 
 
 def test_a_pattern_with_limits_is_none():
-    assert not grows_too_fast(re.compile(r"\s{0,80}x"), " ")
+    assert not is_slow(re.compile(r"\s{0,80}x"), " ")

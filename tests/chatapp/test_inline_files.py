@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from chatapp.llm.tokens import count_message
 from chatapp.messages.inline_files import FileSpan, told, without_inline_files
 from chatapp.messages.wire import as_sent
 from tests.factories import call, result
+from tests.growth import grows_too_fast
 
 # 3,000 bytes each, as each kind of file begins.
 STARTS = {
@@ -153,19 +153,8 @@ def test_it_is_told_once_and_for_all_and_loses_no_other_letter(text, files):
      "data:;base64,AAAA\\n", "\\", "\\\\/", "iVBORw0KGg=", "UklGR" + "A" * 70 + "\n"],
 )  # fmt: skip
 def test_time_grows_no_faster_than_the_text(piece):
-    def seconds(size: int) -> float:
-        text = piece * (size // len(piece))
-        return min(_seconds(text) for _ in range(3))
-
-    # Twenty times the text: four hundred times the time where it grew with the square.
-    assert seconds(400_000) < 80 * max(seconds(20_000), 0.0005)
-
-
-def _seconds(text: str) -> float:
-    # Of this thread alone: others may have the cores meanwhile.
-    began = time.thread_time()
-    told(text)
-    return time.thread_time() - began
+    texts = {size: piece * (size // len(piece)) for size in (20_000, 400_000)}
+    assert not grows_too_fast(lambda size: told(texts[size]), 20_000, times=20, quick=0.04)
 
 
 # --- a message ------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import process_time
+from functools import partial
 
 import pytest
 
@@ -16,6 +16,7 @@ from compaction.engine.extractive.renewals import renewed
 from compaction.engine.extractive.replacing import _GONE, _POINTING, _STRONG, _TAKEN_BACK
 from compaction.engine.fidelity.secret_marks import secrets_by_mark
 from tests.engine.extractive_support import talk, units_in
+from tests.growth import takes_longer
 
 DENIED = [
     ("The mill runs on Onyx since May.", "The mill doesn't run on Onyx but on Amber.", "Onyx"),
@@ -161,23 +162,17 @@ QUICK_SECONDS = 0.02
 
 @pytest.mark.parametrize("run", RUNS)
 def test_no_run_of_signs_behind_a_mark_takes_long(run):
-    slow = []
-    for begun in BEGUN:
+    def read(begun: str) -> None:
         text = begun + (run * 200)[:200] + " x\0"
-        took = []
-        while not took or (took[-1] > QUICK_SECONDS and len(took) < 3):
-            start = process_time()
-            list(parts_taken_back(text))
-            is_correction(text)
-            subjects_of(text, cued=True)
-            renewed(begun, f"{text} from now on")
-            list(secrets_by_mark(text, text.casefold()))
-            for value in (_TAKEN_BACK, _STRONG, _GONE, _POINTING, AS_WELL):
-                value.search(text)
-            took.append(process_time() - start)
-        if min(took) > QUICK_SECONDS:
-            slow.append((begun, min(took)))
-    assert not slow
+        list(parts_taken_back(text))
+        is_correction(text)
+        subjects_of(text, cued=True)
+        renewed(begun, f"{text} from now on")
+        list(secrets_by_mark(text, text.casefold()))
+        for value in (_TAKEN_BACK, _STRONG, _GONE, _POINTING, AS_WELL):
+            value.search(text)
+
+    assert not [begun for begun in BEGUN if takes_longer(partial(read, begun), QUICK_SECONDS)]
 
 
 def test_a_version_or_an_address_that_is_denied_is_replaced():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 
 from compaction.engine.extractive.quotations import QUOTED, quoted_spans
 from compaction.engine.provenance import UnitKind
 from tests.engine.extractive_support import item, units_in
+from tests.growth import takes_longer
 
 HEAD = "From: Eve Marlow <eve@harbour.example>\nTo: Ann\nSubject: Tuesday\n\n"
 BODY = "Dear Ann,\n\nthe crates arrive on Tuesday. We need the papers by noon.\n\n"
@@ -77,6 +76,4 @@ def test_of_an_unsigned_mail_him_may_be_anybody():
 
 @pytest.mark.parametrize("end", ["\n\n" * 100_000, "answer her " * 50_000, "\nEve" * 50_000])
 def test_long_ends_of_mails_are_read_in_linear_time(end):
-    started = process_time()
-    quoted_spans(HEAD + BODY + end)
-    assert process_time() - started < 5
+    assert not takes_longer(lambda: quoted_spans(HEAD + BODY + end), 5)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -30,6 +30,7 @@ from compaction.engine.rendering import (
 from compaction.engine.strategies.prompts import escape_tags
 from compaction.engine.types import Item, Outcome
 from tests.facts import seed
+from tests.growth import takes_longer
 
 ABRIDGED = PRESETS["abridged"]
 TEMPLATE = "H={abridged_history};S={summary}."
@@ -259,8 +260,6 @@ def test_beside_a_summary_that_saves_little_the_history_is_whole_or_none(saved):
     ],
 )
 def test_a_tag_that_never_comes_to_its_name_costs_a_look_a_character(rewritten):
-    began = time.process_time()
-    for text in ("<" + " " * 60_000 + "x", "x" + " \n" * 30_000 + "x", "< /" * 20_000):
-        rewritten(text)
     # Looked at again from each character it took minutes.
-    assert time.process_time() - began < 5
+    for text in ("<" + " " * 60_000 + "x", "x" + " \n" * 30_000 + "x", "< /" * 20_000):
+        assert not takes_longer(partial(rewritten, text), 3)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import random
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +16,7 @@ from chatapp.formats import Conversation, parse, visible_line
 from chatapp.formats.nesting import flattened
 from chatapp.formats.trees import TreeNode, grown
 from tests.facts import draw_facts, seed
+from tests.growth import grows_too_fast
 
 from .test_registry import is_sound
 
@@ -324,18 +323,8 @@ def test_ten_thousand_answers_to_one_question_are_read(written: Written) -> None
 def test_ten_times_the_messages_take_about_ten_times_as_long(
     written: Written, shape: Callable[[int], list[Said]]
 ) -> None:
-    def seconds(size: int) -> float:
-        content = written(shape(size))
-        took = []
-        for _ in range(3):  # the least: what else runs here makes the others longer
-            gc.collect()
-            start = time.process_time()
-            parse(content)
-            took.append(time.process_time() - start)
-        return min(took)
-
-    # A quadratic reader takes a hundred times as long.
-    assert seconds(4_000) < 50 * max(seconds(400), 0.01)
+    contents = {size: written(shape(size)) for size in (400, 4_000)}
+    assert not grows_too_fast(lambda size: parse(contents[size]), 400, times=10)
 
 
 # --- trees that are written inside each other -----------------------------------------------------

@@ -1,14 +1,12 @@
 """Taking an answer in costs in proportion to its length, whatever its pieces are.
 
-Each shape is taken in at a length and at four times that length. A processor's time is compared,
-the least of several tries, so that what runs beside this tells nothing.
+Each shape is taken in at a length and at four times that length (`tests/growth.py`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from time import thread_time
 from typing import Any
 
 import pytest
@@ -20,16 +18,11 @@ from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.streams import MOST_ITEMS, pieces_of
 from chatapp.llm.thoughts import split
 from tests.factories import user
+from tests.growth import grows_too_fast
 
 LONG = "word " * 800
 """What is copied whole for each piece shows in a few thousand pieces only where they are long."""
 FEW = 400
-TIMES = 4
-MOST_GROWTH = 9.0
-"""Four times the answer takes four times as long; what copies or looks through all that has come,
-sixteen times."""
-QUICK_SECONDS = 0.01
-TRIES = 4
 REQUEST = ModelRequest(messages=[user("q")], stream=True)
 ITEM = {"item_id": "m1", "output_index": 0}
 Shape = Callable[[int], object]
@@ -167,23 +160,6 @@ SHAPES: dict[str, Shape] = {
 }
 
 
-def cost(take: Shape, count: int) -> float:
-    begun = thread_time()
-    take(count)
-    return thread_time() - begun
-
-
-def grows_too_fast(take: Shape, tries: int = TRIES) -> bool:
-    """Whether a shape takes out of all proportion longer for four times the pieces."""
-    short = long = float("inf")
-    for _ in range(tries):
-        short = min(short, cost(take, FEW))
-        long = min(long, cost(take, FEW * TIMES))
-        if long < max(QUICK_SECONDS, MOST_GROWTH * short):
-            return False
-    return True
-
-
 @pytest.fixture(autouse=True)
 def no_limit_of_characters(settings):
     settings.CHATAPP = settings.CHATAPP | {"MAX_ANSWER_CHARS": 100_000_000}
@@ -191,7 +167,7 @@ def no_limit_of_characters(settings):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_answer_is_taken_in_at_a_cost_that_grows_with_it(name):
-    assert not grows_too_fast(SHAPES[name])
+    assert not grows_too_fast(SHAPES[name], FEW)
 
 
 def test_what_copies_all_that_has_come_is_noticed():
@@ -205,7 +181,7 @@ def test_what_copies_all_that_has_come_is_noticed():
                 self.text += LONG
                 self.text.find("\0")
 
-    assert grows_too_fast(lambda count: Copying().take(count), tries=1)
+    assert grows_too_fast(lambda count: Copying().take(count), FEW, tries=2)
 
 
 @pytest.mark.parametrize("name", ["calls without end", "Responses: items without end"])
