@@ -87,6 +87,11 @@ def _hold_words(preview: RestorePreview) -> str:
         return "The profile holds nothing (restore_hold): its rules may compact them again."
     if preview.next_turn.compacts is None:
         return f"They would be held {preview.hold}: no rule compacts them."
+    if preview.next_turn.waits_for_refusal:
+        return (
+            f"They would be held {preview.hold}: no rule compacts them. A refusal by the model's "
+            "server would break the hold, for what does not fit cannot be sent."
+        )
     return (
         f"They would be held {preview.hold}, but what does not fit cannot be sent: the window "
         "would break the hold. Compact again from here with instructions, or give the session a "

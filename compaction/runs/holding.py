@@ -7,7 +7,7 @@ it is, or as it would be.
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import transaction
@@ -33,7 +33,8 @@ class NextTurn:
     """What the next turn does with a branch, before its own message is known.
 
     `request_tokens` is the size of its request, `window` the model's, 0 where it is not known.
-    `compacts` is the reason why it compacts first, or after a refusal; None where it does not.
+    `compacts` is the reason why it compacts first, `overflow` where only a refusal would make it;
+    None where it does not.
     """
 
     window: int
@@ -49,16 +50,22 @@ class NextTurn:
         """Whether the request alone is larger than the window."""
         return 0 < self.window < self.request_tokens
 
+    @property
+    def waits_for_refusal(self) -> bool:
+        """Whether no rule looks at the window, so that the server alone decides."""
+        return self.compacts == Reason.OVERFLOW
+
 
 def next_turn_of(snapshot: BranchSnapshot) -> NextTurn:
     """Return what the next turn does with a branch as it is in the snapshot."""
     decision = due_before_next_turn(snapshot) or foreseen(snapshot)
     tokens, window = snapshot.whole_facts.request_tokens, snapshot.model.context_window
     reason = decision.reason if decision is not None else None
-    if reason is None and 0 < window < tokens and snapshot.recovers:
-        # No rule looks at the window; the server will.
-        reason = Reason.OVERFLOW.value
-    return NextTurn(window=window, request_tokens=tokens, compacts=reason)
+    turn = NextTurn(window=window, request_tokens=tokens, compacts=reason)
+    if reason is None and turn.is_too_large and snapshot.recovers:
+        # No rule looks at the window; the server may.
+        return replace(turn, compacts=Reason.OVERFLOW.value)
+    return turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,11 +99,18 @@ def restored_words(tokens: int, turn: NextTurn) -> str:
         said = f"The window holds {turn.window:,} tokens, the restored messages take {tokens:,}"
     else:
         said = f"The restored messages take {tokens:,} tokens"
-    if turn.compacts is None:
-        return f"{said}: the next turn would send them verbatim."
-    if tokens <= turn.window:
+    if tokens <= turn.window and (turn.is_too_large or turn.compacts is not None):
         # They alone would fit: what makes it too much is the rest.
         said += f", the whole request {turn.request_tokens:,}"
+    if turn.waits_for_refusal:
+        return (
+            f"{said}: the next turn would send them verbatim, and compact again if the model's "
+            "server refuses that."
+        )
+    if turn.compacts is None:
+        # Nothing would make it smaller.
+        fails = ", and fail if the model's server refuses that" if turn.is_too_large else ""
+        return f"{said}: the next turn would send them verbatim{fails}."
     return f"{said}: the next turn would compact again."
 
 
@@ -161,10 +175,18 @@ def hold_words(state: CompactionState, turn: NextTurn) -> str:
     by = name_of(state.held_by)
     said = f"Held{f' by {by}' if by else ''} {until_words(state)}: no rule compacts what was "
     said += "restored. "
-    if turn.compacts is None:
+    if turn.compacts is None and not turn.is_too_large:
         return f"{said}The next turn sends it verbatim."
-    size = f"The window holds {turn.window:,} tokens, the next request takes "
-    return f"{said}{size}{turn.request_tokens:,}: the next turn breaks the hold and compacts."
+    said += f"The window holds {turn.window:,} tokens, the next request takes "
+    said += f"{turn.request_tokens:,}: the next turn "
+    if turn.compacts is None:
+        return f"{said}sends it verbatim, and fails if the model's server refuses that."
+    if turn.waits_for_refusal:
+        return (
+            f"{said}sends it verbatim. If the model's server refuses that, it breaks the hold and "
+            "compacts."
+        )
+    return f"{said}breaks the hold and compacts."
 
 
 def lift_hold(session: Session, *, by: Any = None, branch: Branch | None = None) -> bool:
