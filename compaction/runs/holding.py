@@ -14,6 +14,7 @@ from django.db import transaction
 
 from chatapp.audit import name_of, record
 from chatapp.database import database_now
+from chatapp.formatting import span_words
 from chatapp.models import POSITION_STEP, Branch, Session
 from compaction.branches.context_builder import foreseen
 from compaction.branches.coverage import coverage_of
@@ -88,9 +89,14 @@ class RestorePreview:
 
     @property
     def hold(self) -> str:
-        """Until when no rule would compact them; empty where nothing would hold them."""
+        """How long no rule would compact them; empty where nothing would hold them."""
         state = self.snapshot.state
-        return until_words(state) if state.is_held else ""
+        if not state.is_held:
+            return ""
+        if state.held_until and state.held_at:
+            # It begins with the restore, not now.
+            return f"for {span_words(state.held_until - state.held_at)}"
+        return until_words(state)
 
 
 def restored_words(tokens: int, turn: NextTurn) -> str:
