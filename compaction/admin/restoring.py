@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.http import HttpRequest
@@ -102,16 +103,29 @@ def _hold_words(preview: RestorePreview) -> str:
 def words_for_many(
     request: HttpRequest, summaries: Iterable[SessionSummary]
 ) -> list[SafeString | str]:
-    """Return what restoring each of some summaries would do; why not, where it would be refused."""
-    found: list[SafeString | str] = []
+    """Return what restoring some summaries in their order would do, for each session.
+
+    Told in its place is why not, where one would be refused.
+    """
+    previews: dict[UUID, RestorePreview] = {}
+    refused: list[SafeString | str] = []
     for summary in summaries:
-        name = formatting.short_id(summary.pk)
+        known = previews.get(summary.session_id)
+        before = known.summaries if known is not None else ()
         try:
-            said = " ".join(map(str, words_before(request, summary, {})))
+            found = preview_restore(summary, by=request.user, before=before)
         except REFUSALS as refusal:
-            said = str(refusal)
-        found.append(format_html("Summary {}: {}", name, said))
-    return found
+            refused.append(f"Summary {formatting.short_id(summary.pk)}: {refusal}")
+        else:
+            previews[summary.session_id] = found
+    return [*map(_words_of, previews.values()), *refused]
+
+
+def _words_of(preview: RestorePreview) -> str:
+    names = ", ".join(formatting.short_id(row.pk) for row in preview.summaries)
+    kind = "Summary" if len(preview.summaries) == 1 else "Summaries"
+    said = (_what_is_restored(preview), preview.sentence, _hold_words(preview))
+    return f"{kind} {names}: {' '.join(said)}"
 
 
 def compacted_again(

@@ -7,6 +7,7 @@ it is, or as it would be.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -121,25 +122,32 @@ def restored_words(tokens: int, turn: NextTurn) -> str:
 
 
 def preview_restore(
-    summary: SessionSummary, *, cascade: bool = False, by: Any = None
+    summary: SessionSummary,
+    *,
+    cascade: bool = False,
+    by: Any = None,
+    before: Sequence[SessionSummary] = (),
 ) -> RestorePreview:
     """Return what restoring a summary would do; nothing is changed.
 
-    Told is what follows for the branch that the session is on, where the summary counts there,
-    else for its own. Raises CompactionError where restore_summary would, but for a busy branch.
+    With `before`, summaries of its session that are restored before it, the figures are those of
+    all of them. Told is what follows for the branch that the session is on, where the summary
+    counts there, else for its own. Raises CompactionError where restore_summary would, but for a
+    busy branch.
     """
     refuse_branch_summary(summary)
     session = summary.session
     branches = list(Branch.objects.filter(session_id=session.pk))
-    affected = taken_back_with(summary, branches, cascade=cascade)
+    affected = taken_back_with(summary, branches, cascade=cascade, before=before)
+    affected += before
     snapshot = _taken_back(session, session.branch, affected, by=by)
     if snapshot.state.cursor == snapshot.state.stored_cursor:
         snapshot = _taken_back(session, summary.branch, affected, by=by)
-    state, before = snapshot.state, state_of(snapshot.branch)
+    state, now = snapshot.state, state_of(snapshot.branch)
     return RestorePreview(
         summaries=affected,
-        messages=before.covered_messages - state.covered_messages,
-        tokens=before.covered_tokens - state.covered_tokens,
+        messages=now.covered_messages - state.covered_messages,
+        tokens=now.covered_tokens - state.covered_tokens,
         snapshot=snapshot,
         next_turn=next_turn_of(snapshot),
     )

@@ -175,6 +175,33 @@ def test_a_conversation_that_went_on_meanwhile_is_told_of_anew(twice, admin_clie
     assert 'name="confirmed"' in again
 
 
+def act_on(client, rows, **data):
+    """Choose summaries in their list, and restore them."""
+    chosen = {"action": "restore", "_selected_action": [str(row.pk) for row in rows]}
+    address = reverse("admin:compaction_sessionsummary_changelist")
+    return client.post(address, chosen | data, follow=True)
+
+
+def test_several_of_a_session_are_told_of_as_they_are_taken_back(twice, owner, admin_client):
+    """The older one can be restored, since the newer one goes before it."""
+    other = SessionFactory(owner=owner, wires=talk(6))
+    compact(other)
+    rows = list(SessionSummary.objects.filter(status="active"))
+    assert len(rows) == 3
+    asked = plain(act_on(admin_client, rows).text)
+    assert "2 summaries would count no more: 18 messages would be sent verbatim again." in asked
+    assert "1 summary would count no more: 10 messages would be sent verbatim again." in asked
+    assert "built on this one" not in asked
+    act_on(admin_client, rows, **as_shown(act_on(admin_client, rows).text))
+    assert not SessionSummary.objects.filter(status="active").exists()
+
+
+def test_one_that_would_be_refused_says_why_in_its_place(twice, admin_client):
+    oldest = SessionSummary.objects.order_by("covers_through").first()
+    asked = plain(act_on(admin_client, [oldest]).text)
+    assert f"Summary {str(oldest.pk)[-8:]}: 1 newer summary was built on this one." in asked
+
+
 def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
     oldest = SessionSummary.objects.order_by("covers_through").first()
     response = do(admin_client, twice, "restore", summary=str(oldest.pk))
