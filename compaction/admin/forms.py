@@ -43,15 +43,8 @@ INSTRUCTIONS_CHARS = 4000
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
 _LEAN = (
-    "reason",
-    "instructions",
-    "covers_from",
-    "covers_through",
-    "message_count",
-    "created_at",
-    "is_digest",
-    "branch",
-    "session",
+    *("reason", "instructions", "covers_from", "covers_through", "message_count"),
+    *("created_at", "is_digest", "branch", "session"),
 )
 Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
 

@@ -105,13 +105,7 @@ class SessionSummaryAdmin(WideList):
         "The beginning or end of an id, a session's title or its owner. "
         "“text: …” searches the summaries' text, which is slow on large tables."
     )
-    list_only = (
-        "status",
-        "reason",
-        "compression_ratio",
-        "truncated",
-        "is_digest",
-    )
+    list_only = ("status", "reason", "compression_ratio", "truncated", "is_digest")
     list_previews = {"scored": F("quality__score")}
     text_paths = ("summary_text",)
     actions = ("resummarise", "restore")
