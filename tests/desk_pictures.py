@@ -14,6 +14,8 @@ from django.urls import reverse
 from chatapp.imports import accept_file
 from chatapp.keys import create_key
 from chatapp.models import Message, Session
+from chatapp.transcript.writing import NewMessage
+from chatapp.turns.service import Turn, run_turn
 from compaction.models import BulkJob, DailyFigures, RecoveryStep, RunTotals, SessionSummary
 from compaction.runs.bulk import make_bulk, start_bulk
 from compaction.runs.bulk_work import work_at_bulk
@@ -32,6 +34,11 @@ def desk_addresses(session: Session, user: Any) -> dict[str, str]:
     job = accept_file(owner=user, content=json.dumps(FILE).encode(), name="museum.json").job
     key = create_key(owner=user, name="the shop's frontend").key
     answer = Message.objects.filter(session=session, role="assistant").latest("position")
+    question = NewMessage(wire={"role": "user", "content": "What is still open?"})
+    fresh = (
+        Session.objects.exclude(pk=session.pk).filter(owner=session.owner).earliest("created_at")
+    )
+    given = run_turn(Turn(session=fresh, drafts=[question])).answer
     found = {
         "owner": reverse("admin:chatapp_session_owner", args=[session.owner_id]),
         "import": page(job),
@@ -39,6 +46,7 @@ def desk_addresses(session: Session, user: Any) -> dict[str, str]:
         "key-add": reverse("admin:chatapp_apikey_add"),
         "profile-add": reverse("admin:compaction_compactionprofile_add"),
         "answer": reverse("admin:chatapp_message_request", args=[answer.pk]),
+        "answer-given": reverse("admin:chatapp_message_request", args=[given.pk]),
         "password": reverse("admin:password_change"),
         "bulk-new": reverse("admin:compaction_bulk_new"),
         "sessions-filtered": f"{reverse('admin:chatapp_session_changelist')}?state=summarised&o=-5",

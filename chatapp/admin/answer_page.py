@@ -10,6 +10,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
+from django.forms import Media
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -49,6 +50,8 @@ WITHOUT_PART = by_condition(
     {ANY: ("a part of the conversation", lambda: Q(request__left_out__isnull=False))},
 )
 TITLE = "What this answer was given"
+# Its messages are drawn as those of the next request.
+STYLES = ("chatapp/session.css",)
 _MADE_OF = (
     ("model", "Model"),
     ("api", "API"),
@@ -157,7 +160,7 @@ class AnswerPage(ReadOnlyAdmin):
                 **shown,
                 "title": TITLE,
                 "opts": self.opts,
-                "media": self.media,
+                "media": self.media + Media(css={"all": STYLES}),
                 "message": message,
                 "message_name": f"{message.get_role_display()} {message.place}",
             },

@@ -43,15 +43,8 @@ INSTRUCTIONS_CHARS = 4000
 CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
 _LEAN = (
-    "reason",
-    "instructions",
-    "covers_from",
-    "covers_through",
-    "message_count",
-    "created_at",
-    "is_digest",
-    "branch",
-    "session",
+    *("reason", "instructions", "covers_from", "covers_through", "message_count"),
+    *("created_at", "is_digest", "branch", "session"),
 )
 Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
 
@@ -342,16 +335,21 @@ def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]
 
 
 class TakeBackForm(RestoreForm):
-    """Which summary is taken back."""
+    """Which summary is taken back: the newest where none is named, as by a single press."""
 
     field_order = ("summary", "cascade", "compact_again", "instructions")
-    summary = forms.ChoiceField()
+    summary = forms.ChoiceField(required=False)
 
     def __init__(self, *args: Any, rows: list[SessionSummary], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.rows = {str(row.pk): row for row in rows}
         field: Any = self.fields["summary"]
         field.choices = [(key, _choice_words(row)) for key, row in self.rows.items()]
+
+    def clean_summary(self) -> str:
+        """Return the summary's id."""
+        chosen: str = self.cleaned_data["summary"]
+        return chosen or next(iter(self.rows))
 
 
 def _choice_words(row: SessionSummary) -> str:

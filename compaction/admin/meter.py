@@ -169,7 +169,7 @@ def note_on(reading: Reading) -> str:
     if used > reading.window:
         note += (
             f" The next request alone is {used - reading.window:,} tokens larger than that: "
-            "where nothing can be compacted first, the model refuses it."
+            "where nothing can be compacted first, the model's server decides."
         )
     elif reading.over:
         note += f" The room for the answer is {reading.over:,} tokens smaller than it should be."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 from django import forms
 from django.http import HttpRequest
@@ -87,6 +88,11 @@ def _hold_words(preview: RestorePreview) -> str:
         return "The profile holds nothing (restore_hold): its rules may compact them again."
     if preview.next_turn.compacts is None:
         return f"They would be held {preview.hold}: no rule compacts them."
+    if preview.next_turn.waits_for_refusal:
+        return (
+            f"They would be held {preview.hold}: no rule compacts them. A refusal by the model's "
+            "server would break the hold, for what does not fit cannot be sent."
+        )
     return (
         f"They would be held {preview.hold}, but what does not fit cannot be sent: the window "
         "would break the hold. Compact again from here with instructions, or give the session a "
@@ -97,16 +103,29 @@ def _hold_words(preview: RestorePreview) -> str:
 def words_for_many(
     request: HttpRequest, summaries: Iterable[SessionSummary]
 ) -> list[SafeString | str]:
-    """Return what restoring each of some summaries would do; why not, where it would be refused."""
-    found: list[SafeString | str] = []
+    """Return what restoring some summaries in their order would do, for each session.
+
+    Told in its place is why not, where one would be refused.
+    """
+    previews: dict[UUID, RestorePreview] = {}
+    refused: list[SafeString | str] = []
     for summary in summaries:
-        name = formatting.short_id(summary.pk)
+        known = previews.get(summary.session_id)
+        before = known.summaries if known is not None else ()
         try:
-            said = " ".join(map(str, words_before(request, summary, {})))
+            found = preview_restore(summary, by=request.user, before=before)
         except REFUSALS as refusal:
-            said = str(refusal)
-        found.append(format_html("Summary {}: {}", name, said))
-    return found
+            refused.append(f"Summary {formatting.short_id(summary.pk)}: {refusal}")
+        else:
+            previews[summary.session_id] = found
+    return [*map(_words_of, previews.values()), *refused]
+
+
+def _words_of(preview: RestorePreview) -> str:
+    names = ", ".join(formatting.short_id(row.pk) for row in preview.summaries)
+    kind = "Summary" if len(preview.summaries) == 1 else "Summaries"
+    said = (_what_is_restored(preview), preview.sentence, _hold_words(preview))
+    return f"{kind} {names}: {' '.join(said)}"
 
 
 def compacted_again(

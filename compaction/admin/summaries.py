@@ -22,7 +22,7 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview, shows_text
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, one_row
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin, WideList
-from chatapp.admin.toolkit.page_forms import CONFIRMED, PageForm, confirm_page
+from chatapp.admin.toolkit.page_forms import PageForm, confirm_page, is_confirmed
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import may_run, nameless_link
 from chatapp.models import Message, Session
@@ -105,13 +105,7 @@ class SessionSummaryAdmin(WideList):
         "The beginning or end of an id, a session's title or its owner. "
         "“text: …” searches the summaries' text, which is slow on large tables."
     )
-    list_only = (
-        "status",
-        "reason",
-        "compression_ratio",
-        "truncated",
-        "is_digest",
-    )
+    list_only = ("status", "reason", "compression_ratio", "truncated", "is_digest")
     list_previews = {"scored": F("quality__score")}
     text_paths = ("summary_text",)
     actions = ("resummarise", "restore")
@@ -234,13 +228,14 @@ class SessionSummaryAdmin(WideList):
 
         rows = self.chosen(request, queryset, "session", "branch")
         rows.sort(key=lambda summary: summary.covers_through, reverse=True)
-        if CONFIRMED not in request.POST:
+        sentences = words_for_many(request, rows)
+        if not is_confirmed(request, sentences):
             chosen = [(ACTION_CHECKBOX_NAME, str(summary.pk)) for summary in rows]
             return confirm_page(
                 request,
                 self,
                 title="Restore the messages",
-                sentences=words_for_many(request, rows),
+                sentences=sentences,
                 hidden=[("action", "restore"), *chosen],
             )
         for_each(request, rows, take_back)

@@ -27,14 +27,15 @@ VERSIONS_SHOWN = 40
 
 def ratio_panel(summary: SessionSummary) -> Panel:
     """Return bars for what was read and for the next request, each before and after."""
+    sent = _as_sent(summary)
     pairs = [
-        ("Messages read", summary.approx_tokens, "Summary", summary.summary_tokens),
+        ("Messages read", summary.approx_tokens, "Summary as sent", sent),
         ("Request before", summary.tokens_before, "Request after", summary.tokens_after),
     ]
     body = format_html(
         '<div class="ratio"><p>{}</p><p>{}</p><div class="ratio-frame">{}</div>'
         '<p class="help">{}</p></div>',
-        f"Of what was read, {became(summary.approx_tokens, summary.summary_tokens)}.",
+        f"Of what was read, {became(summary.approx_tokens, sent)}, as it is sent.",
         f"Of the whole next request, {_of_request(summary)}.{_larger(summary)}",
         bars(pairs),
         made_by(summary),
@@ -42,9 +43,15 @@ def ratio_panel(summary: SessionSummary) -> Panel:
     return Panel(title="How much smaller", body=body)
 
 
+def _as_sent(summary: SessionSummary) -> int:
+    """Return what a summary costs in a request: the text in its frame, as its ratio counts it."""
+    return round(summary.compression_ratio * summary.approx_tokens) or summary.summary_tokens
+
+
 def became(before: int, after: int) -> str:
     """Return the sentence: 14,500 tokens became 1,900: 13 %."""
-    share = f": {100 * after / before:.0f} %" if before else ""
+    percent = 100 * after / before if before else 0.0
+    share = f": {percent:.{0 if percent >= 1 else 1}f} %" if percent else ""
     return f"{before:,} tokens became {after:,}{share}"
 
 

@@ -311,7 +311,9 @@ class NextTurnSerializer(serializers.Serializer[Any]):
     window = serializers.IntegerField(help_text="The model's window in tokens; 0: not known.")
     request_tokens = serializers.IntegerField(help_text="Tokens of the next request.")
     compacts = serializers.CharField(
-        allow_null=True, help_text="Why it compacts first, or after a refusal; null: it does not."
+        allow_null=True,
+        help_text="Why it compacts first; `overflow`: only if the server refuses the request; "
+        "null: it does not.",
     )
 
 

@@ -29,12 +29,14 @@ from compaction.engine.protocols import Rendering, SentSummary
 from compaction.engine.registry import RENDERINGS
 from compaction.engine.rendering import FALLBACK_RENDERING, rendered
 from compaction.engine.tool_results import (
+    ResultRoom,
     Route,
     allot,
     cut_blocks,
     least_of,
     limits_of,
     precheck,
+    room_of,
     sent_marker,
 )
 from compaction.engine.types import Decision
@@ -47,12 +49,19 @@ class RequestCut:
 
     `groups`: only that many of the newest groups, with the newest summary. `results_together`: all
     tool results share what one may have. `window`: the tokens that tool results are measured by,
-    where a server named a smaller limit than the model's window.
+    where a server named a smaller limit than the model's window. `refused`: the request before was
+    refused as too large.
     """
 
     groups: int | None = None
     results_together: bool = False
     window: int | None = None
+    refused: bool = False
+
+    @property
+    def trusts_room(self) -> bool:
+        """Whether what seems to fit will: who refuses without a number may take far less."""
+        return self.window is not None or not self.refused
 
 
 PLAIN = RequestCut()
@@ -242,20 +251,21 @@ def allotted(
     sizes = [_size_as_sent(row) for row in results]
     single = limits.max_chars(window)
     together = single if cut.results_together else sum(sizes) + 1
+    room = _room_for_results(snapshot, kept, results, window)
     found = allot(
         sizes,
         single=single,
         together=together,
         min_keep=limits.min_keep(window),
-        room=_room_for_results(snapshot, kept, results, window),
+        room=room if cut.trusts_room else replace(room, shared=0),
     )
     return [(results[index], limit) for index, limit in found.items()]
 
 
 def _room_for_results(
     snapshot: BranchSnapshot, kept: list[Message], results: list[Message], window: int
-) -> int:
-    """Return the characters of tool results that fit beside the rest and the answer."""
+) -> ResultRoom:
+    """Return the room of tool results beside the rest and the answer."""
     tokens = sum(row.tokens for row in results)
     # Pinned messages before the cursor are among the fixed ones.
     frame, cursor = snapshot.model.message_frame_tokens, snapshot.state.cursor
@@ -263,7 +273,7 @@ def _room_for_results(
     rest = snapshot.fixed_tokens + behind - tokens
     usable = (window - min(snapshot.reserve, window // 2)) / snapshot.model.scale
     characters = sum(map(_size_as_sent, results))
-    return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
+    return room_of(usable=usable, rest=rest, characters=characters, tokens=tokens)
 
 
 def _ends_earlier(rows: list[Message]) -> bool:

@@ -83,6 +83,9 @@ _NOTICE = re.compile(
     r"\n\n\[This tool result was truncated [^:\[\]]{1,60}: (\d[\d,]{0,14}) of its (\d[\d,]{0,14})"
     r" characters [^\[\]]{1,300}\](?:\n\n)?"
 )
+# A request whose results share what there is could be so many times larger and still fit.
+SAFE_MARGIN = 1.2
+FLOOR_STEPS = 8
 # A character and what belongs to it are this long at most: an emoji of a family, an accent.
 LONGEST_CHARACTER = 16
 _JOINERS = "\u200d\ufe0e\ufe0f"
@@ -151,20 +154,53 @@ def is_oversized(sizes: Sequence[int], *, single: int, together: int) -> bool:
     return max(sizes, default=0) > single or (len(sizes) > 1 and sum(sizes) > together)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRoom:
+    """The characters of tool results that fit beside the rest of a request and the answer.
+
+    `shared` is the part of `whole` that results share which are too many for their floors.
+    """
+
+    whole: int = 0
+    shared: int = 0
+
+
+def room_of(*, usable: float, rest: float, characters: int, tokens: int) -> ResultRoom:
+    """Return the room that a request of `usable` tokens has for tool results, beside the `rest`.
+
+    `characters` and `tokens` are what the results have: so much is one of the other. What is shared
+    leaves a sixth of the request free. A server that counts otherwise would refuse one that is
+    full, and the next message would have no place in it.
+    """
+    each = characters / max(1, tokens)
+    whole, shared = ((most - rest) * each for most in (usable, usable / SAFE_MARGIN))
+    return ResultRoom(whole=max(0, math.floor(whole)), shared=max(0, math.floor(shared)))
+
+
+NO_ROOM = ResultRoom()
+
+
 def allot(
-    sizes: Sequence[int], *, single: int, together: int, min_keep: int = 0, room: int = 0
+    sizes: Sequence[int],
+    *,
+    single: int,
+    together: int,
+    min_keep: int = 0,
+    room: ResultRoom = NO_ROOM,
 ) -> dict[int, int]:
     """Return {index: characters it may have} for the results that have to be cut.
 
     First those above `single`; then, while all together exceed `together`, the newest are reduced
     too, none below `min_keep` and a notice (each keeps its beginning), so the older ones may
-    follow. Where so many results have no room for that, in `room` beside the rest of the request,
-    each keeps an equal share of `together`: a request that fills the room is refused by a server
-    that has less, and leaves none to the next message.
+    follow. Where so many results have no `room` for that, they share it evenly, or `together` where
+    that is more. The room's share goes in steps: each message leaves less of it, and a prompt cache
+    is lost where all of them change.
     """
     floor = min_keep + NOTICE_CHARS if min_keep else 0
-    if sum(min(size, floor) for size in sizes) > room:
-        floor = min(floor, together // max(1, len(sizes)))
+    if sum(min(size, floor) for size in sizes) > room.whole:
+        step = max(1, floor // FLOOR_STEPS)
+        of_room = even_share(sizes, room.shared) // step * step
+        floor = min(floor, max(of_room, even_share(sizes, together)))
     targets = [min(size, single) for size in sizes]
     over = sum(targets) - together if len(targets) > 1 else 0
     for index in range(len(targets) - 1, -1, -1):
@@ -176,6 +212,16 @@ def allot(
         for index, (size, target) in enumerate(zip(sizes, targets, strict=True))
         if target < size
     }
+
+
+def even_share(sizes: Sequence[int], total: int) -> int:
+    """Return what each may have at most, so that all have `total` together; shorter ones less."""
+    left = total
+    for count, size in zip(range(len(sizes), 0, -1), sorted(sizes), strict=True):
+        if size * count >= left:
+            return left // count
+        left -= size
+    return max(sizes, default=0)
 
 
 def least_of(limit: int, min_keep: int) -> int:

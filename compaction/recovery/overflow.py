@@ -233,7 +233,8 @@ class _OverflowRecovery:
         policy = self.memory.policy
         while (groups := policy.halved(recovery_input)) is not None:
             policy = policy.after_halving(groups)
-            cut = RequestCut(groups=groups, results_together=True, window=window_of(self.error))
+            named = window_of(self.error)
+            cut = RequestCut(groups=groups, results_together=True, window=named, refused=True)
             context = context_of(snapshot, cut=cut)
             # Pinned messages and the question come on top: fewer groups may change nothing.
             if self._is_enough(context):

@@ -7,13 +7,15 @@ it is, or as it would be.
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from django.db import transaction
 
 from chatapp.audit import name_of, record
 from chatapp.database import database_now
+from chatapp.formatting import span_words
 from chatapp.models import POSITION_STEP, Branch, Session
 from compaction.branches.context_builder import foreseen
 from compaction.branches.coverage import coverage_of
@@ -33,7 +35,8 @@ class NextTurn:
     """What the next turn does with a branch, before its own message is known.
 
     `request_tokens` is the size of its request, `window` the model's, 0 where it is not known.
-    `compacts` is the reason why it compacts first, or after a refusal; None where it does not.
+    `compacts` is the reason why it compacts first, `overflow` where only a refusal would make it;
+    None where it does not.
     """
 
     window: int
@@ -49,16 +52,22 @@ class NextTurn:
         """Whether the request alone is larger than the window."""
         return 0 < self.window < self.request_tokens
 
+    @property
+    def waits_for_refusal(self) -> bool:
+        """Whether no rule looks at the window, so that the server alone decides."""
+        return self.compacts == Reason.OVERFLOW
+
 
 def next_turn_of(snapshot: BranchSnapshot) -> NextTurn:
     """Return what the next turn does with a branch as it is in the snapshot."""
     decision = due_before_next_turn(snapshot) or foreseen(snapshot)
     tokens, window = snapshot.whole_facts.request_tokens, snapshot.model.context_window
     reason = decision.reason if decision is not None else None
-    if reason is None and 0 < window < tokens and snapshot.recovers:
-        # No rule looks at the window; the server will.
-        reason = Reason.OVERFLOW.value
-    return NextTurn(window=window, request_tokens=tokens, compacts=reason)
+    turn = NextTurn(window=window, request_tokens=tokens, compacts=reason)
+    if reason is None and turn.is_too_large and snapshot.recovers:
+        # No rule looks at the window; the server may.
+        return replace(turn, compacts=Reason.OVERFLOW.value)
+    return turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +90,14 @@ class RestorePreview:
 
     @property
     def hold(self) -> str:
-        """Until when no rule would compact them; empty where nothing would hold them."""
+        """How long no rule would compact them; empty where nothing would hold them."""
         state = self.snapshot.state
-        return until_words(state) if state.is_held else ""
+        if not state.is_held:
+            return ""
+        if state.held_until and state.held_at:
+            # It begins with the restore, not now.
+            return f"for {span_words(state.held_until - state.held_at)}"
+        return until_words(state)
 
 
 def restored_words(tokens: int, turn: NextTurn) -> str:
@@ -92,34 +106,48 @@ def restored_words(tokens: int, turn: NextTurn) -> str:
         said = f"The window holds {turn.window:,} tokens, the restored messages take {tokens:,}"
     else:
         said = f"The restored messages take {tokens:,} tokens"
-    if turn.compacts is None:
-        return f"{said}: the next turn would send them verbatim."
-    if tokens <= turn.window:
+    if tokens <= turn.window and (turn.is_too_large or turn.compacts is not None):
         # They alone would fit: what makes it too much is the rest.
         said += f", the whole request {turn.request_tokens:,}"
+    if turn.waits_for_refusal:
+        return (
+            f"{said}: the next turn would send them verbatim, and compact again if the model's "
+            "server refuses that."
+        )
+    if turn.compacts is None:
+        # Nothing would make it smaller.
+        fails = ", and fail if the model's server refuses that" if turn.is_too_large else ""
+        return f"{said}: the next turn would send them verbatim{fails}."
     return f"{said}: the next turn would compact again."
 
 
 def preview_restore(
-    summary: SessionSummary, *, cascade: bool = False, by: Any = None
+    summary: SessionSummary,
+    *,
+    cascade: bool = False,
+    by: Any = None,
+    before: Sequence[SessionSummary] = (),
 ) -> RestorePreview:
     """Return what restoring a summary would do; nothing is changed.
 
-    Told is what follows for the branch that the session is on, where the summary counts there,
-    else for its own. Raises CompactionError where restore_summary would, but for a busy branch.
+    With `before`, summaries of its session that are restored before it, the figures are those of
+    all of them. Told is what follows for the branch that the session is on, where the summary
+    counts there, else for its own. Raises CompactionError where restore_summary would, but for a
+    busy branch.
     """
     refuse_branch_summary(summary)
     session = summary.session
     branches = list(Branch.objects.filter(session_id=session.pk))
-    affected = taken_back_with(summary, branches, cascade=cascade)
+    affected = taken_back_with(summary, branches, cascade=cascade, before=before)
+    affected += before
     snapshot = _taken_back(session, session.branch, affected, by=by)
     if snapshot.state.cursor == snapshot.state.stored_cursor:
         snapshot = _taken_back(session, summary.branch, affected, by=by)
-    state, before = snapshot.state, state_of(snapshot.branch)
+    state, now = snapshot.state, state_of(snapshot.branch)
     return RestorePreview(
         summaries=affected,
-        messages=before.covered_messages - state.covered_messages,
-        tokens=before.covered_tokens - state.covered_tokens,
+        messages=now.covered_messages - state.covered_messages,
+        tokens=now.covered_tokens - state.covered_tokens,
         snapshot=snapshot,
         next_turn=next_turn_of(snapshot),
     )
@@ -161,10 +189,18 @@ def hold_words(state: CompactionState, turn: NextTurn) -> str:
     by = name_of(state.held_by)
     said = f"Held{f' by {by}' if by else ''} {until_words(state)}: no rule compacts what was "
     said += "restored. "
-    if turn.compacts is None:
+    if turn.compacts is None and not turn.is_too_large:
         return f"{said}The next turn sends it verbatim."
-    size = f"The window holds {turn.window:,} tokens, the next request takes "
-    return f"{said}{size}{turn.request_tokens:,}: the next turn breaks the hold and compacts."
+    said += f"The window holds {turn.window:,} tokens, the next request takes "
+    said += f"{turn.request_tokens:,}: the next turn "
+    if turn.compacts is None:
+        return f"{said}sends it verbatim, and fails if the model's server refuses that."
+    if turn.waits_for_refusal:
+        return (
+            f"{said}sends it verbatim. If the model's server refuses that, it breaks the hold and "
+            "compacts."
+        )
+    return f"{said}breaks the hold and compacts."
 
 
 def lift_hold(session: Session, *, by: Any = None, branch: Branch | None = None) -> bool:

@@ -16,10 +16,12 @@ from chatapp.audit import record
 from chatapp.formatting import short_id
 from chatapp.messages.wire import Cleaner, is_blank
 from chatapp.transcript import lock_branches
+from compaction.branches.carriers import carried_tokens
 from compaction.branches.leases import Lease, ensure_state, held
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.engine.fidelity.redaction import redact
 from compaction.engine.policy.reasons import Reason
+from compaction.engine.protocols import SentSummary
 from compaction.engine.rendering import with_files
 from compaction.errors import BranchBusyError, CompactionError, UnfitTextError
 from compaction.events import event
@@ -70,10 +72,13 @@ class Edited:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OwnText:
-    """A text that can be stored; `tokens` are those of a request, the files behind it included."""
+    """A text that can be stored; `tokens` are those of a request, the files behind it included.
+
+    `sent` is what it costs there, in its frame.
+    """
 
     text: str
-    size: int
+    sent: int
     tokens: int
     instructions: str
     notes: tuple[str, ...]
@@ -154,11 +159,14 @@ def _checked(summary: SessionSummary, given: str, instructions: str | None) -> _
         notes.append("Secrets in the text were replaced by marks, as the profile wants it.")
     size = snapshot.model.counter.count(text)
     _refuse_too_long(snapshot, summary, size)
-    notes += _size_notes(snapshot, summary, size)
+    tokens = snapshot.model.counter.count(_as_sent(summary, text))
+    form = SentSummary(text=_as_sent(summary, text), abridged=summary.abridged)
+    sent = tokens + carried_tokens(snapshot.profile, snapshot.model, [form])
+    notes += _size_notes(snapshot, summary, size, sent)
     return _OwnText(
         text=text,
-        size=size,
-        tokens=snapshot.model.counter.count(_as_sent(summary, text)),
+        sent=sent,
+        tokens=tokens,
         instructions=kept,
         notes=tuple(notes),
     )
@@ -195,12 +203,16 @@ def _refuse_too_long(snapshot: BranchSnapshot, summary: SessionSummary, size: in
     )
 
 
-def _size_notes(snapshot: BranchSnapshot, summary: SessionSummary, size: int) -> list[str]:
+def _size_notes(
+    snapshot: BranchSnapshot, summary: SessionSummary, size: int, sent: int
+) -> list[str]:
     """Return what is to be said of a text that is not smaller than what it stands for."""
-    if 0 < summary.approx_tokens <= size:
+    frame = snapshot.model.message_frame_tokens
+    messages = summary.approx_tokens + frame * summary.message_count
+    if summary.approx_tokens and messages <= sent + frame:
         return [
-            f"It has {size:,} tokens, and its messages have {summary.approx_tokens:,}: the next "
-            "request is not smaller with it. To send the messages themselves, restore them."
+            f"It takes {sent + frame:,} tokens of a request, and its messages {messages:,}: the "
+            "next request is not smaller with it. To send the messages themselves, restore them."
         ]
     more = size - snapshot.model.counter.count(summary.summary_text)
     if more > 0:
@@ -228,7 +240,7 @@ def _store(summary: SessionSummary, lease: Lease, draft: _OwnText, author: Any) 
         summary_text=draft.text,
         summary_tokens=draft.tokens,
         tokens_after=max(0, old.tokens_after - old.summary_tokens + draft.tokens),
-        compression_ratio=draft.size / old.approx_tokens if old.approx_tokens else 0.0,
+        compression_ratio=draft.sent / old.approx_tokens if old.approx_tokens else 0.0,
         metadata=_metadata(old),
         trigger=CompactionRun.Trigger.MANUAL,
         reason=Reason.EDITED,

@@ -65,7 +65,8 @@ def cut_tool_results(snapshot: BranchSnapshot, window: int | None) -> CutResults
 def _contents(snapshot: BranchSnapshot, window: int | None) -> tuple[dict[UUID, Any], int]:
     """Return the new contents of the results that shrink, and the characters they lose."""
     _, kept = kept_of(snapshot)
-    cuts = list(cut_results(snapshot, kept, RequestCut(results_together=True, window=window)))
+    cut = RequestCut(results_together=True, window=window, refused=True)
+    cuts = list(cut_results(snapshot, kept, cut))
     lost = sum(one.before - one.after for one in cuts)
     return {one.row.pk: one.content for one in cuts}, lost
 

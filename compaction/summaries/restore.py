@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -115,12 +116,17 @@ def _words(affected: list[SessionSummary], state: CompactionState) -> str:
 
 
 def taken_back_with(
-    summary: SessionSummary, branches: list[Branch], *, cascade: bool
+    summary: SessionSummary,
+    branches: list[Branch],
+    *,
+    cascade: bool,
+    before: Collection[SessionSummary] = (),
 ) -> list[SessionSummary]:
     """Return the summary and those that are taken back with it, oldest first.
 
     Raises CompactionError where it is not active, not the one that is sent, or, without `cascade`,
-    where newer ones were built on it. `branches` are all of its session's.
+    where newer ones were built on it. `branches` are all of its session's; `before` are summaries
+    that are taken back before it.
     """
     if summary.status != SessionSummary.Status.ACTIVE:
         raise CompactionError(
@@ -131,7 +137,7 @@ def taken_back_with(
             "The branch of this summary was replayed with shorter tool results, and the "
             f"conversation goes on with its copy: restore summary {copy.pk} instead."
         )
-    newer = built_on(summary, branches)
+    newer = [row for row in built_on(summary, branches) if row not in before]
     if newer and not cascade:
         raise CompactionError(
             f"{len(newer)} newer summar{'y was' if len(newer) == 1 else 'ies were'} built on this "

@@ -278,6 +278,8 @@ def test_the_page_shows_the_request_and_escapes_what_was_said(session, admin_cli
         shown.index(text) for text in ("Be brief.", "question 0", "question 1")
     )
     assert "Message 5" in shown
+    # Drawn as the next request is.
+    assert '/chatapp/session.css"' in shown
 
 
 def test_the_page_leads_from_the_answer_and_from_the_session(session, admin_client):

@@ -79,20 +79,40 @@ def outgrown(owner, model_server, use_models, queued):
     return begin
 
 
-@pytest.mark.parametrize("preset", ["balanced", "checkpoint", "bisect", "abridged"])
-def test_the_window_breaks_it_and_that_is_said(outgrown, owner, model_server, preset):
+RULE = "the next turn would compact again."
+SERVER = (
+    "the next turn would send them verbatim, and compact again if the model's server refuses that."
+)
+BREAKS = "the next turn breaks the hold and compacts."
+MAY_BREAK = (
+    "the next turn sends it verbatim. If the model's server refuses that, it breaks the hold and "
+    "compacts."
+)
+
+
+@pytest.mark.parametrize(
+    ("preset", "foreseen", "told_then"),
+    [
+        ("balanced", RULE, BREAKS),
+        ("checkpoint", RULE, BREAKS),
+        ("bisect", SERVER, MAY_BREAK),
+        ("abridged", SERVER, MAY_BREAK),
+    ],
+)
+def test_the_window_breaks_it_and_that_is_said(
+    outgrown, owner, model_server, preset, foreseen, told_then
+):
     session = outgrown(preset)
     summary = SessionSummary.objects.get()
     covered = Message.objects.filter(summary_links__summary=summary)
     tokens = covered.aggregate(total=Sum("tokens"))["total"]
     before = preview_restore(summary, by=owner)
     assert before.sentence == (
-        f"The window holds 8,192 tokens, the restored messages take {tokens:,}: the next turn "
-        "would compact again."
+        f"The window holds 8,192 tokens, the restored messages take {tokens:,}: {foreseen}"
     )
     assert SessionSummary.objects.get().status == "active"
     restore_summary(summary, by=owner)
-    assert "the next turn breaks the hold and compacts" in hold_facts(snapshot_of(session))["text"]
+    assert hold_facts(snapshot_of(session))["text"].endswith(told_then)
     calls, told = len(model_server.summarising()), []
     said = say(session, "And now?", emit=lambda name, data: told.append(data))
     assert said.answer is not None
@@ -107,6 +127,36 @@ def test_the_window_breaks_it_and_that_is_said(outgrown, owner, model_server, pr
     # The operator's instructions are those of the new summary.
     assert f"Keep {code(3)}." in model_server.summarising()[calls].text
     assert SessionSummary.objects.get(status="active").instructions == f"Keep {code(3)}."
+
+
+@pytest.mark.parametrize("preset", ["bisect", "sliding_window", "abridged"])
+def test_a_server_that_takes_more_than_its_window_breaks_nothing_and_the_words_hold(
+    outgrown, owner, model_server, admin_client, preset
+):
+    session = outgrown(preset)
+    model_server.script = model_server.script[1:]  # It takes whatever it is sent.
+    summary = SessionSummary.objects.get()
+    address = f"/admin/compaction/sessionsummary/{summary.pk}/do/restore/"
+    asked = admin_client.post(address).text
+    assert "compact again if the model&#x27;s server refuses that" in asked
+    assert "the window would break the hold" not in asked
+    take_back(session, owner)
+    assert hold_facts(snapshot_of(session))["text"].endswith(MAY_BREAK)
+    say(session, "And now?")
+    assert (state(session).cursor, state(session).is_held) == (0, True)
+
+
+def test_of_a_refusal_that_nothing_follows_the_words_say_so(outgrown, owner, model_server):
+    session = outgrown("bisect", retry_on_context_overflow=False)
+    summary = SessionSummary.objects.get()
+    before = preview_restore(summary, by=owner)
+    assert before.sentence.endswith(
+        ": the next turn would send them verbatim, and fail if the model's server refuses that."
+    )
+    restore_summary(summary, by=owner)
+    assert hold_facts(snapshot_of(session))["text"].endswith(
+        ": the next turn sends it verbatim, and fails if the model's server refuses that."
+    )
 
 
 def test_a_request_that_is_too_large_by_what_stands_beside_says_so():

@@ -310,6 +310,72 @@ def test_every_cut_result_keeps_its_beginning_while_all_fit(
     assert all(len(text) >= 2_000 for text in last)
 
 
+MANY_RESULTS = [user("read them"), *results(20, 340)]
+QUESTION = user("words of a question " * 20)
+
+
+def kept_characters(server) -> list[int]:
+    return [len(m["content"]) for m in sent(server)[-1] if m["role"] == "tool"]
+
+
+def named_limit(tokens: int) -> list[dict]:
+    """The same server, which says what it takes."""
+    words = f"This model's maximum context length is {tokens} tokens. However, you requested 12000."
+    body = {"error": {"code": "context_length_exceeded", "message": words}}
+    rule = {"when": {"purpose": "chat", "est_tokens_gt": tokens}}
+    return [rule | {"reply": {"error": {"status": 400, "body": body}}}, SHORT]
+
+
+@pytest.mark.parametrize("allowed", [7_500, 6_000])
+def test_results_whose_floors_do_not_fit_share_the_room_of_a_limit_that_was_named(
+    owner, server, queued, allowed
+):
+    profile(**NEVER, max_overflow_compaction_attempts=0)
+    server.script = named_limit(allowed)
+    session = SessionFactory(owner=owner, wires=MANY_RESULTS)
+    assert say(session).answer.content == "short"
+    kept = kept_characters(server)
+    # What one may have is three tenths of the window: 9 000 and 7 200 characters.
+    assert len(kept) == 20
+    assert sum(kept) > 1.5 * 0.3 * 4 * allowed
+    assert say(session, QUESTION).answer.content == "short"
+    assert kept_characters(server) == kept
+    assert tried() == [("truncate", "smaller")]
+
+
+@pytest.mark.parametrize("allowed", [7_500, 6_000, 3_500])
+def test_after_a_refusal_without_a_number_they_share_what_one_may_have(
+    owner, server, queued, allowed
+):
+    """They are cut once a turn, and the server may take far less than it was said to."""
+    profile(**NEVER, max_overflow_compaction_attempts=0)
+    server.script = limit(allowed)
+    session = SessionFactory(owner=owner, wires=MANY_RESULTS)
+    assert say(session).answer.content == "short"
+    kept = kept_characters(server)
+    assert len(kept) == 20
+    assert sum(kept) <= 9_600
+    assert say(session, QUESTION).answer.content == "short"
+    assert kept_characters(server) == kept
+    assert tried() == [("truncate", "smaller")]
+
+
+def test_before_anything_was_refused_they_share_the_room_and_leave_some_to_the_next_question(
+    owner, server, queued
+):
+    profile(**NEVER, precheck_margin=1.2)
+    server.script = limit(7_500)
+    session = SessionFactory(owner=owner, wires=MANY_RESULTS)
+    assert say(session).answer.content == "short"
+    first = kept_characters(server)
+    assert len(first) == 20
+    assert sum(first) > 15_000
+    store(session, [QUESTION])
+    assert say(session).answer.content == "short"
+    assert [called.status for called in server.of("chat")] == [200, 200]
+    assert not RecoveryStep.objects.exists()
+
+
 def test_results_that_cannot_be_cut_are_summarised_rather_than_lost(owner, server, queued):
     profile(**NEVER, truncate_tool_results=False, halve_history=False)
     server.script = limit(1000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
@@ -43,6 +45,12 @@ def twice(session) -> Session:
 
 def do(client, session: Session, form: str, **data):
     return client.post(do_of(session, form), data, follow=True)
+
+
+def as_shown(asked: str) -> dict[str, str]:
+    """What the button of a page that asks first sends besides."""
+    shown = re.search(r'name="previewed" value="(\w+)"', asked)
+    return {"confirmed": "yes", "previewed": shown[1]}
 
 
 def told(response) -> str:
@@ -118,8 +126,12 @@ def test_a_session_gets_a_profile_of_its_own_and_goes_back_to_the_default(sessio
 
 def test_the_newest_summary_is_taken_back(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
-    page = plain(admin_client.get(page_of(twice)).text)
-    assert f"{str(newest.pk)[-8:]}: 8 messages, positions 11 – 18" in page
+    page = admin_client.get(page_of(twice)).text
+    # A press leads to the page that asks, where another one can be chosen.
+    assert '<button type="submit">Restore the messages of a summary</button>' in page
+    pressed = plain(do(admin_client, twice, "restore").text)
+    assert f"{str(newest.pk)[-8:]}: 8 messages, positions 11 – 18" in pressed
+    assert "1 summary would count no more: 8 messages would be sent" in pressed
     asked = do(admin_client, twice, "restore", summary=str(newest.pk))
     newest.refresh_from_db()
     assert newest.status == "active"
@@ -134,6 +146,60 @@ def test_the_newest_summary_is_taken_back(twice, admin_client):
         "no longer covers its 8 messages: they are sent verbatim again, held until somebody lifts "
         "it." in plain(told(response))
     )
+
+
+def test_another_choice_on_the_page_that_asks_is_told_of_before_it_is_done(twice, admin_client):
+    newest = SessionSummary.objects.order_by("-covers_through").first()
+    oldest = SessionSummary.objects.order_by("covers_through").first()
+    asked = do(admin_client, twice, "restore").text
+    shown = as_shown(asked)
+    both = {"summary": str(oldest.pk), "cascade": "on"}
+    again = do(admin_client, twice, "restore", **both, **shown).text
+    assert SessionSummary.objects.filter(status="active").count() == 2
+    assert "this is what would happen now. Nothing was done yet." in plain(again)
+    assert "2 summaries would count no more: 18 messages would be sent" in plain(again)
+    do(admin_client, twice, "restore", **both, **as_shown(again))
+    assert not SessionSummary.objects.filter(status="active").exists()
+    newest.refresh_from_db()
+    assert newest.status == "restored"
+
+
+def test_a_conversation_that_went_on_meanwhile_is_told_of_anew(twice, admin_client):
+    asked = do(admin_client, twice, "restore").text
+    shown = as_shown(asked)
+    newest = SessionSummary.objects.order_by("-covers_through").first()
+    compact_branch(session=twice, trigger="manual", reason="manual", keep_last_n=1)
+    again = do(admin_client, twice, "restore", **shown).text
+    newest.refresh_from_db()
+    assert newest.status == "active"
+    assert 'name="confirmed"' in again
+
+
+def act_on(client, rows, **data):
+    """Choose summaries in their list, and restore them."""
+    chosen = {"action": "restore", "_selected_action": [str(row.pk) for row in rows]}
+    address = reverse("admin:compaction_sessionsummary_changelist")
+    return client.post(address, chosen | data, follow=True)
+
+
+def test_several_of_a_session_are_told_of_as_they_are_taken_back(twice, owner, admin_client):
+    """The older one can be restored, since the newer one goes before it."""
+    other = SessionFactory(owner=owner, wires=talk(6))
+    compact(other)
+    rows = list(SessionSummary.objects.filter(status="active"))
+    assert len(rows) == 3
+    asked = plain(act_on(admin_client, rows).text)
+    assert "2 summaries would count no more: 18 messages would be sent verbatim again." in asked
+    assert "1 summary would count no more: 10 messages would be sent verbatim again." in asked
+    assert "built on this one" not in asked
+    act_on(admin_client, rows, **as_shown(act_on(admin_client, rows).text))
+    assert not SessionSummary.objects.filter(status="active").exists()
+
+
+def test_one_that_would_be_refused_says_why_in_its_place(twice, admin_client):
+    oldest = SessionSummary.objects.order_by("covers_through").first()
+    asked = plain(act_on(admin_client, [oldest]).text)
+    assert f"Summary {str(oldest.pk)[-8:]}: 1 newer summary was built on this one." in asked
 
 
 def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):

@@ -53,6 +53,7 @@ def session(owner, model_server, queued):
 def test_a_sentence_says_what_became_of_the_tokens():
     assert became(14_500, 1_900) == "14,500 tokens became 1,900: 13 %"
     assert became(0, 0) == "0 tokens became 0"
+    assert became(2_290, 9) == "2,290 tokens became 9: 0.4 %"
 
 
 def test_a_request_that_became_no_smaller_is_said(admin_client, session):
@@ -66,16 +67,20 @@ def test_a_request_that_became_no_smaller_is_said(admin_client, session):
 def test_the_bars_are_drawn_on_one_scale_and_said_in_words(admin_client, session):
     summary = SessionSummary.objects.get()
     SessionSummary.objects.update(
-        tokens_before=14_500, tokens_after=2_900, approx_tokens=7_250, summary_tokens=725
+        tokens_before=14_500,
+        tokens_after=2_900,
+        approx_tokens=7_250,
+        summary_tokens=675,
+        compression_ratio=725 / 7_250,
     )
     page = admin_client.get(page_of(summary)).text
     drawing = re.search(r'<svg[^>]*class="ratio-bars".*?</svg>', page, re.S)[0]
     # 230 points for 14,500 tokens.
     widths = re.findall(r'class="ratio-(before|after)" [^>]*?width="([\d.]+)"', drawing)
     assert widths == [("before", "115"), ("after", "11.5"), ("before", "230"), ("after", "46")]
-    assert "Of what was read, 7,250 tokens became 725: 10 %." in page
+    assert "Of what was read, 7,250 tokens became 725: 10 %, as it is sent." in page
     assert "14,500 tokens became 2,900: 20 %." in page
-    assert 'aria-label="Messages read 7,250 tokens, Summary 725 tokens; Request' in drawing
+    assert 'aria-label="Messages read 7,250 tokens, Summary as sent 725 tokens; Request' in drawing
 
 
 def test_the_page_says_why_by_whom_and_at_what_cost(admin_client, session):

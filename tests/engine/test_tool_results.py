@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from compaction.engine.tool_results import (
     ResultLimits,
+    ResultRoom,
     Route,
     allot,
     cut_blocks,
@@ -15,6 +16,7 @@ from compaction.engine.tool_results import (
     effective_reserve,
     is_oversized,
     precheck,
+    room_of,
     sent_marker,
     store_blocks,
     stored_marker,
@@ -226,17 +228,64 @@ def test_three_results_of_one_turn_each_keep_their_beginning():
 
 def test_every_result_keeps_its_beginning_while_there_is_room_for_all():
     limits = {"single": 19_200, "together": 19_200, "min_keep": 2_000}
-    found = allot([6_000] * 12, **limits, room=50_000)
+    found = allot([6_000] * 12, **limits, room=ResultRoom(whole=28_800, shared=24_000))
     assert min(found.values()) == 2_400
     assert len(found) == 12
-    # Where they do not fit, each keeps the same.
-    assert set(allot([6_000] * 12, **limits, room=24_000).values()) == {1_600}
-    assert set(allot([6_000] * 12, **limits, room=100).values()) == {1_600}
+
+
+@pytest.mark.parametrize(
+    ("room", "together", "share"),
+    [
+        # Evenly, in steps of 300 characters: an eighth of the floor and its notice.
+        (ResultRoom(whole=28_799, shared=28_000), 19_200, 2_100),
+        (ResultRoom(whole=28_799, shared=24_000), 19_200, 1_800),
+        (ResultRoom(whole=28_799, shared=22_000), 9_600, 1_800),
+        # What results may have together is more, and has no steps: no message changes it.
+        (ResultRoom(whole=24_000, shared=20_000), 19_200, 1_600),
+        (ResultRoom(whole=100, shared=0), 19_200, 1_600),
+        (ResultRoom(), 1_200, 100),
+        (ResultRoom(), 0, 0),
+    ],
+)
+def test_results_whose_floors_do_not_fit_share_the_room_evenly(room, together, share):
+    limits = {"single": 19_200, "min_keep": 2_000}
+    found = allot([6_000] * 12, **limits, together=together, room=room)
+    assert found == dict.fromkeys(range(12), share)
+
+
+def test_a_sixth_of_a_request_whose_results_share_the_room_stays_free():
+    """Four characters a token: 12 000 tokens may be sent, 2 000 are the rest."""
+    room = room_of(usable=12_000, rest=2_000, characters=72_000, tokens=18_000)
+    assert room == ResultRoom(whole=40_000, shared=32_000)
+    full = room_of(usable=12_000, rest=11_000, characters=72_000, tokens=18_000)
+    assert full == ResultRoom(whole=4_000, shared=0)
+    assert room_of(usable=12_000, rest=0, characters=0, tokens=0) == ResultRoom()
+
+
+def test_short_results_leave_their_part_of_the_share_to_the_others():
+    limits = {"single": 19_200, "together": 10_000, "min_keep": 2_000}
+    found = allot([100] * 10 + [6_000] * 6, **limits, room=ResultRoom(whole=11_000, shared=9_000))
+    # 1 000 characters are short; 9 000 of 10 000 are left for six, and more than of the room.
+    assert found == dict.fromkeys(range(10, 16), 1_500)
+
+
+@given(
+    sizes=st.lists(st.integers(0, 9_000), min_size=1, max_size=40),
+    shared=st.integers(0, 60_000),
+    together=st.integers(0, 60_000),
+)
+def test_shares_never_exceed_what_is_shared(sizes, shared, together):
+    room = ResultRoom(whole=shared, shared=shared)
+    single = max(together, 1)
+    found = allot(sizes, single=single, together=together, min_keep=2_000, room=room)
+    kept = sum(min(size, found.get(index, size)) for index, size in enumerate(sizes))
+    if len(sizes) > 1:
+        assert kept <= max(shared, together)
 
 
 def test_short_results_take_no_more_of_the_room_than_they_have():
     limits = {"single": 9_600, "together": 9_600, "min_keep": 2_000}
-    found = allot([100] * 30 + [9_000] * 5, **limits, room=20_000)
+    found = allot([100] * 30 + [9_000] * 5, **limits, room=ResultRoom(whole=20_000))
     # 3 000 characters are short, the others keep 12 000.
     assert found == dict.fromkeys(range(30, 35), 2_400)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,6 +23,12 @@ else:
 
 # What the page that asks first sends besides: the operator has read it.
 CONFIRMED = "confirmed"
+# A digest of what that page said would happen.
+PREVIEWED = "previewed"
+CHANGED_SINCE = (
+    "What you chose, or the conversation, is not as it was when this page was shown: this is what "
+    "would happen now. Nothing was done yet."
+)
 NO_LONGER = "“{}” makes no sense here any more; this is how things stand now."
 
 
@@ -73,6 +80,17 @@ class ShownForm:
         return bool(self.form.is_bound and self.form.errors)
 
 
+def is_confirmed(request: HttpRequest, sentences: Sequence[SafeString | str]) -> bool:
+    """Whether the operator has read what would happen now, and said yes to it."""
+    if CONFIRMED not in request.POST:
+        return False
+    return request.POST.get(PREVIEWED) in (None, _digest(sentences))
+
+
+def _digest(sentences: Sequence[SafeString | str]) -> str:
+    return hashlib.sha256("\n".join(map(str, sentences)).encode()).hexdigest()
+
+
 def confirm_page(
     request: HttpRequest,
     model_admin: Any,
@@ -85,9 +103,11 @@ def confirm_page(
 ) -> HttpResponse:
     """Return a page that says what would be done and asks; its button sends the same, confirmed.
 
-    `page` is the row's own, for who goes back; without it that is the list.
+    `page` is the row's own, for who goes back; without it that is the list. Who confirmed something
+    else is told so.
     """
     opts = model_admin.opts
+    told = [CHANGED_SINCE, *sentences] if CONFIRMED in request.POST else sentences
     return TemplateResponse(
         request,
         "admin/chatapp/confirm.html",
@@ -96,9 +116,9 @@ def confirm_page(
             "title": title,
             "opts": opts,
             "media": model_admin.media,
-            "sentences": sentences,
+            "sentences": told,
             "form": form,
-            "hidden": [*hidden, (CONFIRMED, "yes")],
+            "hidden": [*hidden, (CONFIRMED, "yes"), (PREVIEWED, _digest(sentences))],
             "url": request.get_full_path(),
             "page": page,
             "back": reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist"),
@@ -167,16 +187,17 @@ class PageForms(_ModelAdmin):
             return HttpResponseRedirect(page)
         if form.is_valid():
             try:
-                if each.confirm is not None and CONFIRMED not in request.POST:
+                if each.confirm is not None:
                     sentences = each.confirm(request, obj, form.cleaned_data)
-                    return confirm_page(
-                        request,
-                        self,
-                        title=each.label,
-                        sentences=sentences,
-                        form=form,
-                        page=page,
-                    )
+                    if not is_confirmed(request, sentences):
+                        return confirm_page(
+                            request,
+                            self,
+                            title=each.label,
+                            sentences=sentences,
+                            form=form,
+                            page=page,
+                        )
                 told = each.do(request, obj, form.cleaned_data)
                 # Django's own history of the row says who did it.
                 self.log_change(request, obj, f"{each.label}: {strip_tags(told)}")

@@ -17,11 +17,13 @@ from compaction.engine.replay.branch import ReplayedBranch
 from compaction.engine.replay.conversation import ReplayedConversation
 from compaction.engine.tool_results import (
     ResultLimits,
+    ResultRoom,
     Route,
     allot,
     cut_text,
     least_of,
     precheck,
+    room_of,
     sent_marker,
 )
 from compaction.engine.types import Item
@@ -172,8 +174,8 @@ class ReplayedRequests:
 
     def _room_for_results(
         self, branch: ReplayedBranch, parts: RequestParts, numbers: Sequence[int]
-    ) -> int:
-        """Return the characters of tool results that fit beside the rest and the answer."""
+    ) -> ResultRoom:
+        """Return the room of tool results beside the rest and the answer."""
         sums, model, frame = branch.sums, branch.model, branch.model.frame_tokens
         tokens = sum(sums.message(number).tokens for number in numbers)
         # Pinned messages before the cursor are among the fixed ones.
@@ -183,7 +185,7 @@ class ReplayedRequests:
         rest = branch.fixed_tokens + behind - tokens
         usable = (model.window - model.reserve(branch.profile)) / model.scale
         characters = sum(sums.message(number).text_chars for number in numbers)
-        return max(0, math.floor((usable - rest) * characters / max(1, tokens)))
+        return room_of(usable=usable, rest=rest, characters=characters, tokens=tokens)
 
     def _results(self, branch: ReplayedBranch, parts: RequestParts) -> Sequence[int]:
         apart = [one for one in parts.apart if branch.sums.message(one).role == "tool"]
