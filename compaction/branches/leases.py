@@ -31,7 +31,7 @@ from compaction.errors import BranchBusyError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.models.state import KnownToRun
-from compaction.models.summaries import NEWEST_VERSION
+from compaction.models.summaries import INSTRUCTED, NEWEST_VERSION
 from compaction.profiles import in_force_of
 from compaction.selectors import bare, passed_over_behind, summaries_of, waiting_for
 
@@ -87,7 +87,7 @@ def _as_found(rows: Sequence[Any]) -> CompactionState | None:
 def _known_to_run(found: Any) -> KnownToRun:
     return KnownToRun(
         has_draft=found.draft_waits,
-        has_summaries=found.is_summarised,
+        has_instructions=found.is_instructed,
         others_wait=found.others_wait,
         profile_in_force=found.counting_profile,
         has_pins_behind=getattr(found, "pins_wait", None),
@@ -155,7 +155,7 @@ def _told_of_state(
 
 # What is only told where all pins of a path are the branch's own.
 _OF_OWN_PINS = ("own_pins", "own_pinned_tokens", "pins_wait", "is_marked")
-_TOLD = ("is_ahead", "run_waits", "draft_waits", "is_summarised", "others_wait", "counting_profile")
+_TOLD = ("is_ahead", "run_waits", "draft_waits", "is_instructed", "others_wait", "counting_profile")
 
 
 def with_states(runs: QuerySet[CompactionRun]) -> QuerySet[Any]:
@@ -193,7 +193,7 @@ def _asked_by_run(
     drafts = summaries.filter(branch=OuterRef(branch), status=SessionSummary.Status.DRAFT)
     asked = {
         "draft_waits": Exists(drafts),
-        "is_summarised": Exists(summaries.filter(session=OuterRef(session))),
+        "is_instructed": Exists(summaries.filter(INSTRUCTED, session=OuterRef(session))),
         "others_wait": Exists(waiting_for(OuterRef(branch))),
         "counting_profile": Subquery(in_force_of(profile).values("pk")[:1]),
     }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain, repeat, takewhile
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -95,6 +95,14 @@ def tail_of(snapshot: BranchSnapshot) -> Tail:
         tail = snapshot.derived[_TAIL] = Tail(snapshot=snapshot)
         tail.read_on()
     return tail
+
+
+def knows_question_behind(snapshot: BranchSnapshot, position: int) -> bool:
+    """Whether a question stands behind a position, among what was read of the tail; asks nobody."""
+    tail: Tail | None = snapshot.derived.get(_TAIL)
+    newest_first = reversed(tail.items) if tail is not None else ()
+    behind = takewhile(lambda item: item.position > position, newest_first)
+    return any(item.is_question for item in behind)
 
 
 def keep_tail(fresh: BranchSnapshot, known: BranchSnapshot) -> None:

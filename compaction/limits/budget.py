@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
 
 from django.db.models import (
     Aggregate,
     BigIntegerField,
-    JSONField,
     Q,
     QuerySet,
     Subquery,
@@ -101,14 +101,14 @@ def overspent(session: Session, *, now: datetime | None = None) -> Overspent | N
     if not limited:
         return None
     now = now or timezone.now()
-    sums = _sums_of(_hour(now).aggregate(**_columns(session, limited, now)))
+    whose = _Whose(session.pk, session.owner_id, _counts_owners(limited))
+    sums = _sums_of(_spent_since(now - HOUR).aggregate(**_columns(whose, now - HOUR)))
     reached = [budget for budget in limited if budget.of(*sums) >= budget.limit]
     if not reached:
         return None
-    runs = _hour(now).filter(_whole(session, limited))
-    read = sorted(
-        [*_read(runs, session), *_read_memory_runs(_memory_runs(session, limited, now))], key=_began
-    )
+    runs = _spent_since(now - HOUR).filter(whose.whole)
+    memories = _memory_runs(whose, now - HOUR)
+    read = sorted([*_read(runs, session), *_read_memory_runs(memories)], key=_began)
     ends = {budget: _frees_at(budget, read, now=now) for budget in reached}
     last = max(reached, key=lambda budget: ends[budget])
     return Overspent(
@@ -116,15 +116,24 @@ def overspent(session: Session, *, now: datetime | None = None) -> Overspent | N
     )
 
 
-def column_of_spent(session: Session) -> Combinable:
-    """Return what the hour came to as one column of whatever is read anyway (may_be_overspent)."""
-    limited, now = _limited(), timezone.now()
+def whose_limits(session: Session) -> dict[str, Any] | None:
+    """Return what `column_of_spent` is asked for; None where no limit is set."""
+    limited = _limited()
     if not limited:
-        return Value(None, output_field=JSONField())
+        return None
+    owner = session.owner_id if _counts_owners(limited) else None
+    return {"session": session.pk, "owner": owner, "since": timezone.now() - HOUR}
+
+
+def column_of_spent(*, session: UUID, owner: Any, since: datetime) -> Combinable:
+    """Return what was spent since then as one column of whatever is read (may_be_overspent).
+
+    Without an owner, no owner has a limit.
+    """
     # Of one group, all of them: a sum alone cannot stand in a subquery.
-    one = _hour(now).order_by().annotate(one=Value(1)).values("one")
-    sums = one.annotate(sums=JSONObject(**_columns(session, limited, now)))
-    return Subquery(sums.values("sums"))
+    one = _spent_since(since).order_by().annotate(one=Value(1)).values("one")
+    columns = _columns(_Whose(session, owner, owner is not None), since)
+    return Subquery(one.annotate(sums=JSONObject(**columns)).values("sums"))
 
 
 def may_be_overspent(spent: dict[str, int | None] | None) -> bool:
@@ -158,45 +167,47 @@ def _limited() -> list[_Budget]:
     return [budget for budget in _BUDGETS if budget.limit > 0]
 
 
-def _hour(now: datetime) -> QuerySet[CompactionRun]:
-    """Return all runs of the hour that cost something; the index `run_spent`."""
-    return CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
+class _Whose(NamedTuple):
+    """The session that is looked at, and whether the limits are its owner's, too."""
+
+    session: UUID
+    owner: Any
+    counts_owners: bool
+
+    @property
+    def whole(self) -> Q:
+        """Whose runs are looked at: the owner's, or the session's where no owner has a limit."""
+        return Q(session__owner_id=self.owner) if self.counts_owners else Q(session_id=self.session)
+
+
+def _spent_since(since: datetime) -> QuerySet[CompactionRun]:
+    """Return all runs since then that cost something; the index `run_spent`."""
+    return CompactionRun.objects.filter(spent_tokens__gt=0, started_at__gt=since)
 
 
 def _counts_owners(limited: Iterable[_Budget]) -> bool:
     return any(budget.whose == "owner" for budget in limited)
 
 
-def _memory_runs(
-    session: Session, limited: Iterable[_Budget], now: datetime
-) -> QuerySet[MemoryRun]:
+def _memory_runs(whose: _Whose, since: datetime) -> QuerySet[MemoryRun]:
     """Return the hour's memory runs of the session's owner, where an owner has a limit; the index
     `memory_run_spent`.
     """
-    if not _counts_owners(limited):
+    if not whose.counts_owners:
         return MemoryRun.objects.none()
-    spent = MemoryRun.objects.filter(spent_tokens__gt=0, started_at__gt=now - HOUR)
-    return spent.filter(owner_id=session.owner_id)
+    spent = MemoryRun.objects.filter(spent_tokens__gt=0, started_at__gt=since)
+    return spent.filter(owner_id=whose.owner)
 
 
-def _whole(session: Session, limited: Iterable[_Budget]) -> Q:
-    """Return whose runs are looked at: the owner's, or the session's where no owner has a limit."""
-    if _counts_owners(limited):
-        return Q(session__owner_id=session.owner_id)
-    return Q(session_id=session.pk)
-
-
-def _columns(
-    session: Session, limited: Iterable[_Budget], now: datetime
-) -> dict[str, Aggregate | Combinable]:
+def _columns(whose: _Whose, since: datetime) -> dict[str, Aggregate | Combinable]:
     """Return the sums of what the session spent of the hour's runs, and of what the whole did.
 
     Whose runs they are stands in the sums and not in WHERE: there SQLite would read every run that
     the owner's sessions ever had. So both databases read the partial index `run_spent`: the hour's
     runs that cost something, however old the sessions are and however many the owner has.
     """
-    own, whole = Q(session_id=session.pk), _whole(session, limited)
-    memories = _memory_runs(session, limited, now)
+    own, whole = Q(session_id=whose.session), whose.whole
+    memories = _memory_runs(whose, since)
     return {
         "session_calls": Sum("model_calls", filter=own),
         "session_tokens": Sum("spent_tokens", filter=own),

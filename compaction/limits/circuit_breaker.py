@@ -17,6 +17,7 @@ from uuid import UUID
 
 from django.db.models import Exists, F, Q, QuerySet
 
+from chatapp.compiled import compiled_update
 from chatapp.conf import chatapp_settings
 from chatapp.database import database_now
 from chatapp.messages.wire import Cleaner
@@ -102,9 +103,17 @@ def record_failure(model: str, worker: UUID, error_text: str) -> None:
 
 def record_success(model: str, worker: UUID) -> None:
     """Close the model's breaker: one UPDATE, which matches no row where nothing had failed."""
-    if _rows(model).filter(Q(failures__gt=0) | Q(opened_at__isnull=False)).update(**_closed()):
+    if _close_where_failed(model=model[:MODEL_CHARS], now=database_now()):
         event("breaker_closed", model=model, worker=worker)
         _end_waiting()
+
+
+@compiled_update
+def _close_where_failed(
+    *, model: str, now: datetime
+) -> tuple[QuerySet[ModelBreaker], dict[str, object]]:
+    failed = _rows(model).filter(Q(failures__gt=0) | Q(opened_at__isnull=False))
+    return failed, _closed() | {"changed_at": now}
 
 
 def give_back(model: str, worker: UUID) -> None:

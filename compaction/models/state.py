@@ -31,8 +31,8 @@ class KnownToRun:
     """
 
     has_draft: bool
-    # Whether there is a summary at all in the session, whatever became of it.
-    has_summaries: bool
+    # Whether a summary of the session, whatever became of it, has a person's instructions.
+    has_instructions: bool
     # Whether runs wait that are not a rule's.
     others_wait: bool
     profile_in_force: int | None

@@ -25,6 +25,9 @@ NEWEST_VERSION = max(FORMAT_VERSIONS)
 """A row of a newer one was written by a later program and is passed over: nobody here can say what
 it means, so what it covers counts as not summarised."""
 
+INSTRUCTED = models.Q(instructions__gt="")
+"""Summaries with a person's instructions; there are few."""
+
 DROPPED_MESSAGES = "dropped_messages"
 """In the metadata: how many messages the profile had dropped, unread, before those of the text."""
 
@@ -189,6 +192,8 @@ class SessionSummary(models.Model):
                 condition=models.Q(status="active", format_version__gt=NEWEST_VERSION),
                 name="summary_of_later_program",
             ),
+            # Whenever a run reads a branch's state: whether there are instructions to carry on.
+            models.Index(fields=["session"], condition=INSTRUCTED, name="summary_instructed"),
             # GET sessions/{id}/summaries/, newest first.
             models.Index(fields=["session", "-created_at", "-id"], name="summary_of_session"),
             # The admin's list and its filters.

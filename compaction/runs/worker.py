@@ -351,7 +351,8 @@ def _as_stored(run: CompactionRun, before: BranchSnapshot) -> BranchSnapshot | N
     state.branch = before.branch
     if before.state.has_no_pins and known.has_pins_behind is False:
         state.pinned_sums = before.state.pinned_sums
-        state.known_to_run = replace(known, has_draft=False, has_summaries=True)
+        is_instructed = known.has_instructions or bool(run.instructions)
+        state.known_to_run = replace(known, has_draft=False, has_instructions=is_instructed)
     found = _as_it_is_now(run, before, state)
     # Of what came since, or was taken away, the condition of the release tells (_still_so).
     keep_tail(found, before)

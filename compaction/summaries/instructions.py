@@ -42,11 +42,11 @@ def carried_instructions(
     """Return the instructions of what a run is about to summarise; empty where there are none.
 
     Those are the instructions of the summaries that it continues (`before`), and of restored ones
-    that began at one of its messages. One query, however long the branch is, and none
-    before a session's first summary.
+    that began at one of its messages. One query, however long the branch is, and none where no
+    summary of the session has any.
     """
     known = snapshot.state.known_to_run
-    if known is not None and not known.has_summaries:
+    if known is not None and not known.has_instructions:
         return Carried()
     last = max((item.position for item in items), default=snapshot.state.cursor)
     read = path_messages(snapshot.branch, after=snapshot.state.cursor, through=last)

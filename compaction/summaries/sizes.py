@@ -18,6 +18,7 @@ from chatapp.transcript import set_request_tokens
 from compaction.branches.carriers import carried_tokens, frame_tokens, sent_form
 from compaction.branches.planning import least_tokens
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
+from compaction.branches.tail import knows_question_behind
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.protocols import SentSummary
 from compaction.engine.strategies.acceptance import does_not_shrink
@@ -192,8 +193,11 @@ def _question_tokens(snapshot: BranchSnapshot, cursor: int) -> int:
     """Return the tokens of the question that is sent although it stands before a cursor, or 0.
 
     That is the one of a turn that goes on behind the cursor, where no newer question stands
-    (context_builder.kept_of). Looked for once a snapshot.
+    (context_builder.kept_of). Looked for once a snapshot, and not at all where the run has read a
+    newer question.
     """
+    if knows_question_behind(snapshot, cursor):
+        return 0
     key = f"question:{cursor}"
     found: int | None = snapshot.derived.get(key)
     if found is None:

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from functools import partial
+from typing import Any
+from uuid import UUID
 
+from django.db.models import QuerySet
+
+from chatapp.compiled import compiled_read
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import Adaptation
 from chatapp.llm.asking import OnChange
@@ -22,8 +28,13 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import RunCode
 from compaction.engine.types import Summarizer, SummaryAnswer, SummaryFailed, SummaryRequest
 from compaction.errors import MustWaitError, RunCancelledError
-from compaction.limits.budget import column_of_spent, may_be_overspent, overspent
-from compaction.limits.circuit_breaker import BREAKER_OPEN, has_notes
+from compaction.limits.budget import (
+    column_of_spent,
+    may_be_overspent,
+    overspent,
+    whose_limits,
+)
+from compaction.limits.circuit_breaker import BREAKER_OPEN, MODEL_CHARS, has_notes
 from compaction.models import CompactionRun
 from compaction.selectors import running_row
 from compaction.summaries.conversation_input import ConversationInput
@@ -155,17 +166,34 @@ def admitted(run: CompactionRun, summarizer: Summarizer) -> Summarizer:
     if not isinstance(summarizer, ModelSequence) or run.worker is None:
         return summarizer
     started = time.monotonic()
-    found = running_row(run).annotate(
-        spent=column_of_spent(run.session), has_notes=has_notes(summarizer.first.alias)
-    )
-    look = found.values("spent", "has_notes").first()
+    model, limits = summarizer.first.alias[:MODEL_CHARS], whose_limits(run.session)
+    if limits is None:
+        # Nobody counts what is spent.
+        rows = running_row(run).annotate(has_notes=has_notes(model))
+        noted = rows.values_list("has_notes", flat=True).first()
+        look = None if noted is None else (None, noted)
+    else:
+        look = _look.first(run=run.pk, worker=run.worker, model=model, **limits)
     if look is None:
         raise RunCancelledError("The run was cancelled.")
+    spent, has_failed = look
     asked_by_operator = run.requested_by is not None and run.requested_by.is_staff
-    if not asked_by_operator and may_be_overspent(look["spent"]):
+    if not asked_by_operator and may_be_overspent(spent):
         over = overspent(run.session)
         if over is not None:
             raise MustWaitError(over.sentence, code=OVER_BUDGET, until=over.frees_at)
     summarizer.looked_at = started
-    summarizer.admit(run.worker, first_is_clear=not look["has_notes"])
+    summarizer.admit(run.worker, first_is_clear=not has_failed)
     return summarizer
+
+
+@compiled_read
+def _look(
+    *, run: UUID, worker: UUID, model: str, session: UUID, owner: int | None, since: datetime
+) -> QuerySet[Any, Any]:
+    """Return whether a run still runs, what the hour came to, and whether a breaker has notes."""
+    spent = column_of_spent(session=session, owner=owner, since=since)
+    row = CompactionRun.objects.filter(
+        pk=run, status=CompactionRun.Status.RUNNING, worker=worker
+    ).annotate(spent=spent, has_notes=has_notes(model))
+    return row.values_list("spent", "has_notes")

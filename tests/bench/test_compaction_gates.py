@@ -20,7 +20,7 @@ from tests.bench.statements import Asked, counted
 pytestmark = pytest.mark.django_db(transaction=True)
 SHORT, LONG = 100, 300
 # (statements, commits) at most.
-FIRST_COMPACTION, NEXT_BATCH = (25, 4), (27, 3)
+FIRST_COMPACTION, NEXT_BATCH = (25, 4), (26, 3)
 # PostgreSQL locks branches, and the state, by statements of their own.
 LOCKS_ON_POSTGRESQL = 3
 

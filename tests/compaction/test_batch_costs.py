@@ -6,6 +6,8 @@ import gc
 import random
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,9 +31,10 @@ from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import compact_branch, execute_run
 from compaction.statistics.hindsight import note_hindsight
 from compaction.summaries.input_tokens import transcript_tokens
-from tests.compaction.support import NEVER
+from tests.compaction.support import NEVER, compact
 from tests.compaction.test_tail_reads import backlog, compared, reading
 from tests.factories import SessionFactory, profile, store, talk
+from tests.facts import code
 
 pytestmark = pytest.mark.django_db
 # A compaction of a branch whose state is stored: one call, no summary before. Marks of transactions
@@ -96,6 +99,30 @@ def test_what_a_turn_asks_for_takes_over_the_run_that_waits(owner, model_server,
     run = compact_branch(session=session, trigger="proactive", reason="message_limit")
     assert run.pk == waiting.pk
     assert (run.status, run.mode) == ("succeeded", "inline")
+
+
+def test_instructions_are_asked_for_where_a_session_has_some_and_go_on(owner, model_server, queued):
+    profile(message_limit=8, keep_last_n=2, batch_messages=20)
+    words = f"Keep {code(41)}."
+    others, session = backlog(owner, 80), backlog(owner, 80)
+    compact(session, keep_last_n=60, instructions=words)
+    check_branch(others)
+    check_branch(session)
+    for _ in range(2):
+        plain, instructed = queued_run(others), queued_run(session)
+        with CaptureQueriesContext(connection) as asked:
+            assert execute_run(plain.pk).status == "succeeded"
+        with CaptureQueriesContext(connection) as asked_more:
+            run = execute_run(instructed.pk)
+        assert not any(map(reads_instructions, asked))
+        assert any(map(reads_instructions, asked_more))
+        made = SessionSummary.objects.get(run=run)
+        assert (made.instructions, made.previous_id is not None) == (words, True)
+
+
+def reads_instructions(query: dict[str, str]) -> bool:
+    """Whether a statement reads the instructions of summaries with those whose they are."""
+    return query["sql"].startswith("SELECT") and 'AS "whose"' in query["sql"]
 
 
 # --- the tokenizer --------------------------------------------------------------------------------

@@ -34,6 +34,9 @@ from tests.facts import seed
 
 pytestmark = pytest.mark.django_db
 # Made when the product was loaded: those of tests come later.
+ADMISSION = "compaction.summaries.summarizer._look"
+"""What is asked before a model is: of the reads here the only one that chosen sentences go without.
+"""
 OURS = [one for one in compiled._Compiled.every if one.build.__module__.split(".")[0] != "tests"]
 
 
@@ -169,12 +172,18 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     assert execute_run(waiting_run(session.branch).pk).is_finished
     key = {"Authorization": f"Bearer {api_key(session.owner)}"}
     assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
-    reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)}
+    reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)} - {ADMISSION}
     # Where writers queue up by themselves, nobody waits for an owner's row.
     if not connection.features.has_select_for_update:
         reads -= {"chatapp.turns.lease._lock_owner"}
     without_rows = {"chatapp.llm.learned_limits._taught", "compaction.selectors._own_bare"}
     assert {name for name in reads if not compared.get(name)} <= without_rows
+
+
+def test_a_run_that_asks_a_model_reads_the_rows_of_the_plain_querysets(compared, model_server):
+    session = SessionFactory(wires=talk(12, words=40))
+    assert compact(session, keep_last_n=4).model_calls == 1
+    assert compared[ADMISSION]
 
 
 def test_a_query_whose_sql_depends_on_a_value_is_refused():

@@ -14,6 +14,7 @@ from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import check_branch
 from compaction.runs.worker import execute_run
+from compaction.summaries import sizes
 from tests.compaction.support import NEVER, compact, say, state
 from tests.factories import SessionFactory, call, profile, result, store, talk, user
 from tests.facts import code
@@ -78,6 +79,26 @@ def test_the_question_of_a_turn_that_is_summarised_in_part_counts(session):
     more = [call("read", "s0"), result("s0", "text " * 60), *talk(1)[1:]]
     store(session, more)
     check_sizes(session, lambda: compact(session, keep_last_n=0))
+
+
+def test_no_question_is_looked_for_where_the_run_has_read_a_newer_one(session, monkeypatch):
+    looked_for: list[int] = []
+    real = sizes._looked_for_question
+    monkeypatch.setattr(
+        sizes,
+        "_looked_for_question",
+        lambda branch, cursor: looked_for.append(cursor) or real(branch, cursor),
+    )
+    calls = [
+        wire for n in range(8) for wire in (call("read", f"r{n}"), result(f"r{n}", "text " * 60))
+    ]
+    # The cut parts the turn, and no question stands behind it; then one does.
+    store(session, [user("Read it. " * 30), *calls])
+    check_sizes(session, lambda: compact(session))
+    assert looked_for == [state(session).cursor]
+    store(session, [*talk(1)[1:], *talk(2)])
+    check_sizes(session, lambda: compact(session, keep_last_n=5))
+    assert looked_for[1:] == []
 
 
 def test_a_draft_says_what_the_request_would_become(session, use_models, model_server):

@@ -138,16 +138,14 @@ class Signs(NamedTuple):
 
 
 ALL_SIGNS = Signs(_ERROR_PARTS, _BOILERPLATE_PARTS)
+# Of each part its first word, too: the others may be far behind it in an output.
+_FIRST_WORDS = [[(part, part.split()[0]) for part in parts] for parts in ALL_SIGNS]
 
 
 def signs_in(output: str) -> Signs:
     """Return the signs that are somewhere in an output: one look for all its lines."""
     small = output.lower() if output.isascii() else output.casefold()
-    # By their first words: the others may be far behind them there.
-    errors, phrases = (
-        tuple(part for part in parts if part.split()[0] in small) for parts in ALL_SIGNS
-    )
-    return Signs(errors, phrases)
+    return Signs(*[tuple([part for part, word in one if word in small]) for one in _FIRST_WORDS])
 
 
 def outcome_worth(line: str, signs: Signs = ALL_SIGNS) -> float:

@@ -43,6 +43,7 @@ _RULES_KEY = lazy_pattern(
 _STRING = lazy_pattern(r"\"((?:[^\"\\]|\\.){1,400})\"")
 _CLOSING = {'"': '"', "“": "”", "„": "“”", "«": "»", "「": "」", "『": "』"}
 _WORDS = lazy_pattern(r"[^\W\d_]+")
+_WORDS_ASCII = lazy_pattern(r"[a-z]+")
 _OPENING = lazy_pattern("[" + "".join(_CLOSING) + "]")
 _SAID_WORDS = word_set(
     "said says say saying told tells wrote write writes stated state states replied answered asked "
@@ -197,39 +198,47 @@ def _attributed(text: str) -> Iterator[tuple[int, int]]:
     A quotation that nobody closed ends with its line.
     """
     after = 0
+    # Small letters stand where the large ones do in ASCII alone.
+    small = text.lower() if text.isascii() else ""
     for mark in _OPENING.finditer(text):
         start = mark.start()
         if start < after:
             continue
         end = _closed(text, start)
-        if _is_attributed(text, start, end, since=after):
+        if _is_attributed(text, small, start, end, since=after):
             yield start, end
         after = end
 
 
-def _is_attributed(text: str, start: int, end: int, *, since: int) -> bool:
-    """Whether the words before or behind a quotation say that somebody else's words stand there."""
-    first = max(since, start - LONGEST_ATTRIBUTION)
-    before = text[first:start]
+def _is_attributed(text: str, small: str, start: int, end: int, *, since: int) -> bool:
+    """Whether the words before or behind a quotation say that somebody else's words stand there.
+
+    `small` is the text in small letters where it is ASCII.
+    """
+    first, last = max(since, start - LONGEST_ATTRIBUTION), end + LONGEST_ATTRIBUTION
     # A look at the words first: the patterns are slow where quotation marks are many.
-    if not _SAID_WORDS.isdisjoint(_WORDS.findall(before.casefold())):
-        match = _BEFORE.search(before)
-        if match:
-            return not match["who"]
-    behind = text[end : end + LONGEST_ATTRIBUTION]
-    if not _SAID_WORDS.isdisjoint(_WORDS.findall(behind.casefold())) and _AFTER.match(behind):
+    if _says_so(text, small, first, start) and (match := _BEFORE.search(text[first:start])):
+        return not match["who"]
+    if _says_so(text, small, end, last) and _AFTER.match(text[end:last]):
         return True
-    return not (before.isascii() and behind.isascii()) and bool(
-        _BEFORE_WIDE.search(before) or _AFTER_WIDE.match(behind)
+    return not small and bool(
+        _BEFORE_WIDE.search(text[first:start]) or _AFTER_WIDE.match(text[end:last])
     )
+
+
+def _says_so(text: str, small: str, start: int, end: int) -> bool:
+    """Whether a piece of a text has one of the words that say whose words stand beside it."""
+    if small:
+        return not _SAID_WORDS.isdisjoint(_WORDS_ASCII.findall(small, start, end))
+    return not _SAID_WORDS.isdisjoint(_WORDS.findall(text[start:end].casefold()))
 
 
 def _closed(text: str, start: int) -> int:
     """Return where the quotation that starts here ends."""
     limit = start + 1 + LONGEST_QUOTATION
     places = [text.find(mark, start + 1, limit) for mark in _CLOSING[text[start]]]
-    closed = min((place for place in places if place >= 0), default=-1)
-    if closed >= 0:
-        return closed + 1
+    found = [place for place in places if place >= 0]
+    if found:
+        return min(found) + 1
     line = text.find("\n", start, limit)
     return line if line >= 0 else min(len(text), limit)

@@ -154,9 +154,13 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
             end = match.end()
             if text[match.start()] == "." and _is_abbreviation(text, start, match.start() + 1):
                 continue
-            yield _stripped(text, start, end)
-            start, _ = _stripped(text, end, last)
-            start = _without_bullet(text, start, last)
+            # What ends a sentence is no white space, and no sentence begins with any.
+            yield (start, end) if start < end else _stripped(text, start, end)
+            start = end
+            while start < last and text[start].isspace():
+                start += 1
+            if start < last and (text[start] in _BULLET_STARTS or text[start].isdecimal()):
+                start = _without_bullet(text, start, last)
         if start < last:
             yield start, last
 

@@ -139,12 +139,8 @@ def people_of(units: Iterable[Unit]) -> frozenset[str]:
 def _units_of_message(
     item: Item, entities: Sequence[Entity], *, last: bool, speakers: frozenset[str]
 ) -> Iterator[Unit]:
-    text, speaker, begin = item.text, label_of(item), 0
-    match = _SPEAKER.match(text) if speakers else None
-    if match and match[1] in speakers:
-        speaker, begin = match[1], match.end()
-    elif item.is_question and item.tool_name in speakers:
-        speaker = item.tool_name
+    text = item.text
+    speaker, begin = _speaker_of(item, speakers)
     voice, is_assistants = item.voice, item.role == "assistant"
     starts = [entity.start for entity in entities]
     quoted, alike = quoted_spans(text), Counter[str]()
@@ -153,7 +149,7 @@ def _units_of_message(
     rules = stated_rules(text) if item.is_question else []
     if rules:
         quoted = _without(quoted, rules)
-    is_storable = text.isascii()
+    is_storable, has_digits = text.isascii(), bool(_DIGITS.search(text))
     sentences = sentence_spans(text)
     for start, end in _with_pieces(sentences, rules) if rules else sentences:
         if end <= begin:
@@ -161,12 +157,17 @@ def _units_of_message(
         start = max(start, begin)
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
-        kind = _kind_of(text, start, end, role=voice, last=last, quoted=quoted)
-        longest = longest_of(kind)
-        of_kind, farther = kind_worth(kind), FARTHER_CHARACTERS if kind is _FACT else 0
+        said = fold(text[start:end])
+        if quoted and is_quoted(quoted, start, end):
+            kind = _FACT  # What quotes somebody orders and asks nothing.
+        else:
+            kind = classify(said[:MAX_SENTENCE_CHARACTERS], role=voice, last=last)
+        longest, of_kind, farther = _how_parted(kind)
         for first, final in clause_spans(text, start, end, longest=longest, farther=farther):
-            clause = fold(text[first:final] if is_storable else encodable(text[first:final]))
-            if not _SAYS.search(clause):
+            # Most sentences are one clause.
+            is_whole = is_storable and first == start and final == end
+            clause = said if is_whole else fold(encodable(text[first:final]))
+            if not (clause[:1].isalnum() or _SAYS.search(clause)):
                 continue
             if length := marker_length(clause):
                 clause, final = clause[:-length].rstrip(), final - length
@@ -175,11 +176,8 @@ def _units_of_message(
                 while text[final - 1].isspace():
                     final -= 1
             worth = base * (1 + math.exp(-first / HEAD_CHARACTERS))
-            if len(_DIGITS.findall(clause)) > 1:
-                # Pasted output: of a list of files, no summary needs every line.
-                shape = _LETTERS.sub("a", _DIGITS.sub("0", clause))
-                alike[shape] += 1
-                worth /= max(1, alike[shape] - REPEATED_FORM_LIMIT)
+            if has_digits and len(_DIGITS.findall(clause)) > 1:
+                worth /= _times_too_often(clause, alike)
             if has_headings and _HEADING.fullmatch(text, text.rfind("\n", 0, first) + 1, first):
                 worth *= ANNOUNCEMENT_WORTH
             is_own = is_assistants or rules or not (quoted and is_quoted(quoted, first, final))
@@ -207,13 +205,34 @@ def _without(
     return [span for span in _with_pieces(spans, pieces) if span not in own]
 
 
-def _kind_of(
-    text: str, start: int, end: int, *, role: str, last: bool, quoted: Sequence[tuple[int, int]]
-) -> UnitKind:
-    """Return what a sentence is about; one that quotes somebody orders and asks nothing."""
-    if quoted and is_quoted(quoted, start, end):
-        return _FACT
-    return classify(fold(text[start:end])[:MAX_SENTENCE_CHARACTERS], role=role, last=last)
+def _speaker_of(item: Item, speakers: frozenset[str]) -> tuple[str, int]:
+    """Return who says a message, and where it begins behind the name."""
+    match = _SPEAKER.match(item.text) if speakers else None
+    if match and match[1] in speakers:
+        return match[1], match.end()
+    is_named = item.is_question and item.tool_name in speakers
+    return (item.tool_name if is_named else label_of(item)), 0
+
+
+def _times_too_often(clause: str, alike: Counter[str]) -> int:
+    """Return how often too many a message has a clause that differs in its values; at least 1.
+
+    Of pasted output, such as a list of files, no summary needs every line.
+    """
+    shape = _LETTERS.sub("a", _DIGITS.sub("0", clause))
+    alike[shape] += 1
+    return max(1, alike[shape] - REPEATED_FORM_LIMIT)
+
+
+def _how_parted(kind: UnitKind) -> tuple[int, float, int]:
+    """Return the longest piece of a sentence, what its kind is worth, and how far a piece goes on.
+
+    Most are facts, and a look at one in a dictionary takes long.
+    """
+    return _AS_FACT if kind is _FACT else (longest_of(kind), kind_worth(kind), 0)
+
+
+_AS_FACT = (CLAUSE_CHARACTERS, kind_worth(_FACT), FARTHER_CHARACTERS)
 
 
 def label_of(item: Item) -> str:
@@ -251,11 +270,12 @@ def _units_of_output(
     text = _read(item)
     storable = encodable(text)
     signs, is_storable = signs_in(storable), len(storable) == len(text)
+    has_digits = bool(_DIGITS.search(text))
     for start, end in _output_spans(text):
         line = fold(text[start:end] if is_storable else encodable(text[start:end]))
-        if not _SAYS.search(line):
+        if not (line[:1].isalnum() or _SAYS.search(line)):
             continue
-        shape = _DIGITS.sub("0", line)
+        shape = _DIGITS.sub("0", line) if has_digits else line
         alike[shape] += 1
         if has_fields:
             factor = FIELD_WORTH

@@ -82,14 +82,14 @@ class Covered:
     def _facts_of_texts(self) -> dict[str, Fact]:
         facts: dict[str, Fact] = {}
         # Most is named again and again: then nothing but how often is new.
-        factors, times = dict[str, float](), Counter[str]()
+        factors, named = dict[str, float](), list[str]()
         for item, entities in zip(self.items, self._entities(), strict=False):
             if not entities:
                 continue
             factor = _FACTORS.get(item.voice, 1.0)
-            times.update([one.key for one in entities])
             for one in entities:
                 key = one.key
+                named.append(key)
                 if factors.get(key, 0.0) >= factor:
                     continue
                 factors[key] = factor
@@ -101,6 +101,8 @@ class Covered:
                     known.start, known.end, known.text = one.start, one.end, one.text
             if len(facts) >= MOST_NAMED:
                 break
+        # Counted at once: one long list takes many times less than many short ones.
+        times = Counter(named)
         for key, fact in facts.items():
             fact.times = times[key]
         return facts
@@ -114,6 +116,11 @@ class Covered:
         return (_entities_of(item, small) for item in self.items)
 
     @cached_property
+    def weights(self) -> dict[str, float]:
+        """What each of the facts counts, by key: as many texts are measured ask for it again."""
+        return {key: fact.weight for key, fact in self.facts.items()}
+
+    @cached_property
     def ranked(self) -> list[Fact]:
         """What is to be known, but for small counts: the user's first, then heavy and rare."""
         whole = len(self.items) + 1
@@ -121,9 +128,10 @@ class Covered:
             times: math.log(1 + whole / times)
             for times in {fact.times for fact in self.facts.values()}
         }
+        weights = self.weights
         return sorted(
             self._telling,
-            key=lambda fact: (fact.is_users, fact.weight * rarity[fact.times]),
+            key=lambda fact: (fact.is_users, weights[fact.key] * rarity[fact.times]),
             reverse=True,
         )
 
@@ -170,9 +178,8 @@ class Covered:
     def named_weight(self, named_before: float) -> float:
         """Return what everything counts that was named since the first message."""
         before = named_before or sum(fact.weight for fact in self.older.values())
-        return before + sum(
-            fact.weight for key, fact in self.facts.items() if key not in self.older
-        )
+        older = self.older
+        return before + sum(weight for key, weight in self.weights.items() if key not in older)
 
     def supports(self, fact: Fact) -> bool:
         """Whether somebody wrote what a text asserts."""
@@ -236,6 +243,9 @@ class Covered:
     @cached_property
     def user_words(self) -> dict[str, float]:
         """The user's words, weighed in the same way."""
+        if self._said_by_user.isascii():
+            # Which of its tokens are words was told among all that was said.
+            return self._rare(filter(self._counted.__contains__, self._users_tokens))
         return self._rare(words_among(self._users_tokens))
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from functools import lru_cache
 from string import ascii_letters
 
 from chatapp.messages.patterns import lazy_pattern
@@ -140,7 +141,12 @@ FUNCTION_WORDS = _LATIN_WORDS.keys()
 
 def language_of(text: str) -> str:
     """Return the language's two letters where it is sure, one of LANGUAGES; else UNKNOWN."""
-    text = text[:LONGEST_LOOK]
+    return _language_of(text[:LONGEST_LOOK])
+
+
+@lru_cache(maxsize=64)
+def _language_of(text: str) -> str:
+    """Return the same of what is read; one run asks it again and again of the same few texts."""
     plain = _NO_WORD.sub(" ", text)
     scripts = _scripts(plain)
     letters = sum(scripts.values())

@@ -290,12 +290,12 @@ class Findings:
     def _weights(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """What is kept and all, of everybody and of the user alone."""
         kept, whole, users_kept, users = 0.0, 0.0, 0.0, 0.0
+        found, weights = self.known, self._covered.weights
         for key, fact in self._covered.facts.items():
-            weight = fact.weight
-            known = weight if key in self.known else 0.0
-            whole, kept = whole + weight, kept + known
+            known = weights[key] if key in found else 0.0
+            whole, kept = whole + weights[key], kept + known
             if fact.is_users:
-                users, users_kept = users + weight, users_kept + known
+                users, users_kept = users + weights[key], users_kept + known
         return (round(kept, 2), round(whole, 2)), (round(users_kept, 2), round(users, 2))
 
     def by_kind(self) -> dict[str, tuple[int, int]]:
@@ -368,9 +368,9 @@ class Findings:
 
     def known_weight(self) -> float:
         """Return what everything counts that the text still names, from the first message on."""
-        facts, names = self._covered.facts, self._names
+        found, weights, names = self.known, self._covered.weights, self._names
         # In the order of the messages: a sum of floats differs with the order.
-        return sum(fact.weight for key, fact in facts.items() if key in self.known) + sum(
+        return sum(weight for key, weight in weights.items() if key in found) + sum(
             fact.weight for fact in self._covered.only_older if names(fact)
         )
 

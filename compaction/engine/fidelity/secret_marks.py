@@ -94,8 +94,8 @@ def secrets_by_mark(text: str, low: str) -> Iterator[Secret]:
                     yield Secret(*match.span(group), kind)
                 done = max(done, match.end())
             at = low.find(mark, done)
-    for shape in (_SID, _NUMBERED, _BOT):
-        for match in shape.finditer(text):
+    for mark, shape in ((":", _NUMBERED), (".", _BOT), ("", _SID)):
+        for match in shape.finditer(text) if mark in text else ():
             is_key = shape is not _BOT or _is_number(match[0].split(".")[0])
             if is_key and starts_piece(text, match.start()):
                 yield Secret(*match.span(), API_KEY)

@@ -138,7 +138,17 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("ssws 00", API_KEY, r"SSWS 00(?=[A-Za-z_-]{0,39}\d)[A-Za-z0-9_-]{40}(?![A-Za-z0-9_-])"),
     ("age-secret-key-1", PRIVATE_KEY, r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}+"),
 )
-_PATTERNS = tuple((anchor, kind, re.compile(pattern)) for anchor, kind, pattern in _SHAPES)
+_PATTERNS = {anchor: (kind, re.compile(pattern)) for anchor, kind, pattern in _SHAPES}
+# Most anchors have a hyphen or an underscore: one look for these, with the two characters before
+# each, says which of such anchors can be in a text.
+_JOINT = re.compile(r"[_-](?<=(...))")
+_WITH_JOINT: dict[str, list[str]] = {}
+_WITHOUT_JOINT: list[str] = []
+for _anchor in _PATTERNS:
+    if joints := _JOINT.findall(_anchor):
+        _WITH_JOINT.setdefault(joints[0], []).append(_anchor)
+    else:
+        _WITHOUT_JOINT.append(_anchor)
 _AWS_SECRET = re.compile(r"[\s,;:|\"']{1,6}([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])")
 _PREFIX = re.compile(r"[A-Za-z0-9]{2,6}[-_.]|AKIA|ASIA|AIza")
 _TELEGRAM = re.compile(r":(AA[A-Za-z0-9_-]{32,34})(?![A-Za-z0-9_-])")
@@ -178,7 +188,10 @@ _DIGIT = re.compile(r"\d")
 _CURL_USER = re.compile(r" (?:-u|--user)[ =]?([\"']?)([^\s:\"']{1,64}):([^\s\"']{3,200})")
 # Between the groups of a card number: spaces of any kind, or the same mark each time.
 _SPACES = r"(?:[ \u00a0\u2007\u2009\u202f]|\\{1,4}u00a0){1,2}"
-_CARD_START = re.compile(rf"(?:(?<!\d)|(?<=u00a0))\d{{4}}(?=\d{{9}}|(?:{_SPACES}|[-.])\d{{4}})")
+# It begins with a digit whatever stands before: so the search passes quickly over the rest.
+_CARD_START = re.compile(
+    rf"\d(?:(?<!\d\d)|(?<=u00a0\d))\d{{3}}(?=\d{{9}}|(?:{_SPACES}|[-.])\d{{4}})"
+)
 _CARD_END = r"(?![A-Za-z0-9_]|\.\d)"
 _CARD_LAYOUTS = (
     re.compile(r"(?<![.-])\d{13,19}(?![A-Za-z0-9_]|[.-]\d)"),
@@ -215,9 +228,9 @@ def places(low: str, anchor: str) -> Iterator[int]:
 
 def secrets_by_shape(text: str, low: str) -> Iterator[Secret]:
     """Return the secrets whose own shape gives them away; `low` is the text in small letters."""
-    for anchor, kind, pattern in _PATTERNS:
-        if anchor in low:
-            yield from _of_shape(text, low, anchor, kind, pattern)
+    likely = [one for joint in set(_JOINT.findall(low)) for one in _WITH_JOINT.get(joint, ())]
+    for anchor in [one for one in (*likely, *_WITHOUT_JOINT) if one in low]:
+        yield from _of_shape(text, low, anchor, *_PATTERNS[anchor])
     for anchor, finder in _FINDERS:
         if anchor in low:
             for at in places(low, anchor):

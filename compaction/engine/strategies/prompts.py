@@ -197,14 +197,12 @@ def main_language(text: str) -> str:
     Chinese, Japanese and Korean letters carry more than Latin ones, so a fifth of them decides.
     """
     sample = text[:_SAMPLE_CHARS]
-    letters = len(_LETTER.findall(sample)) or 1
-    kana, hangul = len(_KANA.findall(sample)), len(_HANGUL.findall(sample))
-    for share, name in (
-        (kana / letters > 0.1, "Japanese"),
-        (hangul / letters > 0.2, "Korean"),
-        (len(_CJK.findall(sample)) / letters > 0.2, "Chinese"),
-    ):
-        if share:
+    wide = [len(script.findall(sample)) for script in (_KANA, _HANGUL, _CJK)]
+    # Most texts have none of them: then nobody need count their letters.
+    letters = len(_LETTER.findall(sample)) or 1 if any(wide) else 1
+    shares = zip(wide, (0.1, 0.2, 0.2), ("Japanese", "Korean", "Chinese"), strict=True)
+    for count, share, name in shares:
+        if count / letters > share:
             return f"in {name}, the language of the conversation"
     return "in the main language of the conversation"
 
