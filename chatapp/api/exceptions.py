@@ -23,6 +23,7 @@ from rest_framework.views import exception_handler
 
 from chatapp.api.problems import CODE_OF_STATUS, PROBLEM_TYPE
 from chatapp.database import AWAY, BUSY, trouble_of
+from chatapp.late_answers import AnswerNotStoredError
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
@@ -67,6 +68,17 @@ class Unavailable(Later):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
+
+
+class AnswerNotStored(Unavailable):
+    """The model answered, and the database does not take its answer, which is told here."""
+
+    default_code = "answer_not_stored"
+
+    def __init__(self, failure: AnswerNotStoredError) -> None:
+        super().__init__(str(failure))
+        self.answer = failure.answer
+        self.wait = AWAY.seconds
 
 
 class TooManyTurns(Later):
@@ -122,6 +134,8 @@ def _translate(error: Exception) -> Exception:
         return exceptions.NotFound(str(error), code="no_request")
     if isinstance(error, RequestGoneError):
         return Gone(str(error), code=error.code)
+    if isinstance(error, AnswerNotStoredError):
+        return AnswerNotStored(error)
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
     if isinstance(error, OSError) and error.errno in _DISK_IS_FULL:
@@ -180,6 +194,8 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
     if isinstance(error, exceptions.ValidationError):
         problem["code"] = "invalid"
         problem["errors"] = response.data
+    if isinstance(error, AnswerNotStored):
+        problem["answer"] = error.answer
     response.data = problem
     request = context.get("request")
     if request is not None:
