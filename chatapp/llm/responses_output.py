@@ -76,7 +76,7 @@ class _Item:
     thoughts: GrowingText = field(default_factory=GrowingText)
     # The summary of the thoughts.
     digest: GrowingText = field(default_factory=GrowingText)
-    parts: PartTexts = field(default_factory=PartTexts)
+    parts: PartTexts | None = None  # of one that has such
     place: int = 0  # among all items
     number: int = 0  # among those of its kind
 
@@ -162,15 +162,16 @@ class Output:
             of = kind_of(part)
         is_piece = way == _PIECE
         item = self._find(_ITEM_OF[of], event, "piece" if is_piece else "done")
+        item.parts = parts = item.parts or PartTexts()
         number = event.get("summary_index" if of == DIGEST else "content_index")
         if is_piece:
             text = _delta(event)
-            item.parts.take(of, number, text)
+            parts.take(of, number, text)
         else:
             told = part if way == WHOLE_PART else event
             whole = text_of(told.get("refusal" if of == REFUSAL else "text"))
-            text = item.parts.rest_of(of, number, whole, way=way)
-        self._most_parts = max(self._most_parts, len(item.parts))
+            text = parts.rest_of(of, number, whole, way=way)
+        self._most_parts = max(self._most_parts, len(parts))
         self._tell(item, of, text)
 
     def _tell(self, item: _Item, of: str, text: str) -> None:
