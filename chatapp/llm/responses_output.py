@@ -168,7 +168,7 @@ class Output:
             text = _delta(event)
             parts.take(of, number, text)
         else:
-            told = part if way == WHOLE_PART else event
+            told: Mapping[str, Any] = part if isinstance(part, Mapping) else event
             whole = text_of(told.get("refusal" if of == REFUSAL else "text"))
             text = parts.rest_of(of, number, whole, way=way)
         self._most_parts = max(self._most_parts, len(parts))
