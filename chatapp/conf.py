@@ -93,6 +93,12 @@ class ServerSettings(SettingsGroup):
         'Its options, as JSON: `{"bucket_name": "chats"}`.',
         shown="none",
     )
+    answer_dir: Folder = setting(
+        lambda given: given["data_dir"] / "answers",
+        "Where an answer waits that the database cannot store; best on another disk than SQLite's "
+        "file, and one folder for all machines.",
+        shown="`answers/` in the data folder",
+    )
     conn_max_age: int = setting(
         lambda given: 60 if on_sqlite(given["database"]) else 0,
         "How long a thread keeps its database connection. With PostgreSQL the threads of a web "

@@ -198,6 +198,22 @@ def again_if_cut(work: Callable[[], Result]) -> Result:
 
 
 @contextmanager
+def without_failing(what: str) -> Iterator[None]:
+    """Have the block go unwritten where the database is in trouble, which the log says.
+
+    For what is noted beside an answer, and must not cost it. Inside a transaction everything would
+    be lost with it, so there the error is raised.
+    """
+    try:
+        yield
+    except Error as error:
+        if connection.in_atomic_block or trouble_of(error) is None:
+            raise
+        logger.warning("%s: %s", what, error)
+        connection.close()
+
+
+@contextmanager
 def beating(sign: Callable[[], bool], *, seconds: float, who: str) -> Iterator[None]:
     """Give a sign of life each so many seconds, in a thread, until the block ends.
 

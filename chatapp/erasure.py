@@ -25,6 +25,7 @@ from django.db import IntegrityError, OperationalError, transaction
 from django.db.models import CASCADE, ForeignObjectRel, Model, QuerySet
 from django.dispatch import Signal
 
+from chatapp.answer_files import delete_answers_of
 from chatapp.database import empty_log_of_changes, keeps_deleted_rows
 from chatapp.formatting import plural, short_id
 from chatapp.keys import ApiKey
@@ -42,6 +43,7 @@ What an erased operator did to others' rows is kept under it.
 """
 _LOG = "admin log entries"
 _FILES = "files of message parts"
+_ANSWERS = "files of answers that waited to be stored"
 _TITLES = "admin log entries about deleted rows"
 _IN_LOG = (
     "SQLite's log (the file that ends in -wal) still holds their texts: somebody is reading "
@@ -174,6 +176,7 @@ def _delete_session(key: UUID, counts: Counter[str], log: _AdminLog) -> None:
             _delete_in_batches(model._default_manager.filter(session=key), counts, log)
     # While the session's row still says where to look, should the store not answer.
     counts[_FILES] += delete_files_of(key)
+    counts[_ANSWERS] += delete_answers_of(key)
     for attempt in range(1, DELETE_ATTEMPTS + 1):
         try:
             with transaction.atomic():

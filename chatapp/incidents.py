@@ -91,6 +91,7 @@ WARNING_WORDS: Mapping[str, str] = {
     "window_exceeded": "The window that is set is too small",
     "pins_over_share": "Pinned messages take more than their share of the window",
     "part_file_missing": "A file of a message is missing from the store",
+    "stored_late": "The database took an answer only later",
     # Of a context backend that can be extended.
     "profile_unusable": "The profile names something that cannot be used",
     "trigger_failed": "A trigger failed and was left out",
@@ -108,6 +109,8 @@ MEANINGS: Mapping[str, str] = {
     "answers it.",
 }
 CODE_MEANINGS: Mapping[str, str] = {
+    "stored_late": "The answer waited in a file until the database took it. Nothing of it is lost; "
+    "the server's log says what was wrong.",
     "stateless": "The request was sent again, and every later one of this session holds the whole "
     "history. What is stored stayed as it is.",
     "sent_whole": "The request was sent again with the whole history; the next turn goes on from "

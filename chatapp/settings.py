@@ -126,6 +126,9 @@ STORAGES = {
     "parts": {"BACKEND": server.part_storage, "OPTIONS": server.part_storage_options},
 }
 
+# Answers wait here that the database cannot store (chatapp/answer_files.py).
+ANSWER_DIR = server.answer_dir
+
 # --- cache and queue ------------------------------------------------------------------------------
 
 REDIS_URL = server.redis_url

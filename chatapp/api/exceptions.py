@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import sys
 from http import HTTPStatus
 from typing import Any
@@ -23,6 +24,7 @@ from rest_framework.views import exception_handler
 
 from chatapp.api.problems import CODE_OF_STATUS, PROBLEM_TYPE
 from chatapp.database import AWAY, BUSY, trouble_of
+from chatapp.late_answers import AnswerNotStoredError
 from chatapp.llm.registry import UnknownModelError
 from chatapp.messages.wire import InvalidMessageError
 from chatapp.models import Session
@@ -32,6 +34,8 @@ from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError
 from chatapp.turns.rebuilding import NoRequestError, RequestGoneError
 from chatapp.turns.service import TurnFailedError
+
+logger = logging.getLogger(__name__)
 
 
 class ProblemRenderer(renderers.JSONRenderer):
@@ -67,6 +71,17 @@ class Unavailable(Later):
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
     default_code = "unavailable"
+
+
+class AnswerNotStored(Unavailable):
+    """The model answered, and the database does not take its answer, which is told here."""
+
+    default_code = "answer_not_stored"
+
+    def __init__(self, failure: AnswerNotStoredError) -> None:
+        super().__init__(str(failure))
+        self.answer = failure.answer
+        self.wait = AWAY.seconds
 
 
 class TooManyTurns(Later):
@@ -122,6 +137,8 @@ def _translate(error: Exception) -> Exception:
         return exceptions.NotFound(str(error), code="no_request")
     if isinstance(error, RequestGoneError):
         return Gone(str(error), code=error.code)
+    if isinstance(error, AnswerNotStoredError):
+        return AnswerNotStored(error)
     if isinstance(error, TurnFailedError):
         return BadGateway(str(error), code=error.error.kind.value)
     if isinstance(error, OSError) and error.errno in _DISK_IS_FULL:
@@ -180,6 +197,8 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
     if isinstance(error, exceptions.ValidationError):
         problem["code"] = "invalid"
         problem["errors"] = response.data
+    if isinstance(error, AnswerNotStored):
+        problem["answer"] = error.answer
     response.data = problem
     request = context.get("request")
     if request is not None:
@@ -211,7 +230,7 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
         # A page, or what failed outside the API's views, such as in a middleware.
         return _unavailable(error, as_page=not is_api)
     if not is_api:
-        return defaults.server_error(request)
+        return _server_error_page(request)
     return plain_problem(500, "The server failed; its log says why. What was stored is stored.")
 
 
@@ -220,13 +239,37 @@ def _unavailable(error: Unavailable, *, as_page: bool) -> HttpResponseBase:
     response: HttpResponseBase
     if as_page:
         # Without the request: who is logged in only the database says.
-        words = {"sentence": sentence, "code": code, "seconds": error.wait}
-        response = HttpResponse(loader.render_to_string("503.html", words), status=503)
+        response = _page_of_trouble(sentence, code, error.wait)
     else:
         response = plain_problem(503, sentence, code=code)
     response["Retry-After"] = str(error.wait)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def _page_of_trouble(sentence: str, code: str, seconds: int | None) -> HttpResponse:
+    """Return the page for trouble with the database; a plain text where that page fails."""
+    words = {"sentence": sentence, "code": code, "seconds": seconds}
+    try:
+        return HttpResponse(loader.render_to_string("503.html", words), status=503)
+    except Exception:  # a template of an installation's own, say; nothing stands behind this
+        logger.exception("The page for trouble with the database failed; a text was sent.")
+        return HttpResponse(
+            f"{sentence} ({code})\n", status=503, content_type="text/plain; charset=utf-8"
+        )
+
+
+def _server_error_page(request: HttpRequest) -> HttpResponseBase:
+    """Return Django's page for a fault of ours, or a plain text where its template fails."""
+    try:
+        return defaults.server_error(request)
+    except Exception:
+        logger.exception("The page for a fault failed; a text was sent.")
+        return HttpResponse(
+            "The server failed; its log says why. What was stored is stored.\n",
+            status=500,
+            content_type="text/plain; charset=utf-8",
+        )
 
 
 def plain_problem(status: int, detail: str, *, code: str = "") -> JsonResponse:

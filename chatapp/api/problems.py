@@ -57,6 +57,12 @@ _KNOWN: tuple[tuple[int, str, str], ...] = (
         "unavailable",
         "The database cannot be used just now, or the disk is full; try again later.",
     ),
+    (
+        503,
+        "answer_not_stored",
+        "The model answered, and the database does not take it. `answer` holds it whole; a file "
+        "on the server keeps it, and it is stored as soon as that can be done.",
+    ),
 )
 # Two codes of failed turns stand here as well: the database may be `unavailable`, too.
 STATUS_OF: Mapping[str, int] = MappingProxyType({code: status for status, code, _ in _KNOWN})
@@ -190,6 +196,16 @@ PROBLEM_SCHEMA: Mapping[str, Any] = MappingProxyType(
                         {"type": "object"},
                     ]
                 },
+            },
+            "answer": {
+                "type": "object",
+                "description": "Of `answer_not_stored`: what the model answered, as a message "
+                "with the id that it will have, its thoughts, end and usage.",
+                "properties": {
+                    "id": {"type": "string", "format": "uuid"},
+                    "role": {"const": "assistant"},
+                },
+                "required": ["id", "role"],
             },
         },
         "required": ["type", "title", "status", "detail", "code"],

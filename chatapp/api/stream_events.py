@@ -27,6 +27,7 @@ _ENDS = (
     "conflict",
     "busy",
     "unavailable",
+    "answer_not_stored",
     "internal_error",
 )
 THOUGHTS = "reasoning"
@@ -118,6 +119,17 @@ BUILT_IN: tuple[StreamEvent, ...] = (
         f"`{THOUGHTS}`, they were thoughts.",
         data=fields_of_event(code={"enum": [THOUGHTS, *_ERROR_CODE["enum"]]}),
         example={"code": THOUGHTS},
+    ),
+    StreamEvent(
+        name="not_stored",
+        description="The database does not take the answer, which is told here whole. With "
+        "`is_kept` a file on the server holds it, and it is stored later under this id; else this "
+        "is the only copy. `error` follows.",
+        data=fields_of_event(answer={"type": "object"}, is_kept={"type": "boolean"}),
+        example={
+            "answer": {"id": "3779…", "role": "assistant", "content": "The answer."},
+            "is_kept": True,
+        },
     ),
     StreamEvent(
         name="done",

@@ -114,6 +114,7 @@ class TurnView(SessionView):
             "throttled",
             "too_many_turns",
             "too_much_at_once",
+            "answer_not_stored",
             FAILED_TURN,
         )
     }

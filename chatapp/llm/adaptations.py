@@ -71,6 +71,7 @@ _TAKES_ONE = lazy_pattern(
 )
 # A refusal with no status that says what it means: one of what was sent.
 _OF_FORM = (400, 422, 500)
+_OF_TOOLS = lazy_pattern(r"\btool_choice\b|\bparallel_tool_calls\b|\bfunction_call\b")
 # What is spoken of under other names than the parameter's.
 _SPOKEN_OF = (
     (lazy_pattern(r"\b(?:reasoning|thinking|effort)\b"), _EFFORT),
@@ -99,6 +100,8 @@ _STEPS: Mapping[ErrorKind, tuple[str, ...]] = {
     ErrorKind.TOOLS_REFUSED: (TOOLS_AS_TEXT, f"{DROP}tools", FLAT),
     ErrorKind.THOUGHTS_REFUSED: (WITHOUT_THOUGHTS, TOOLS_AS_TEXT, FLAT),
     ErrorKind.PARTS_REFUSED: (TEXTS_ONLY, FLAT),
+    # Of what nobody sent: some servers fill it in where tools are sent.
+    ErrorKind.PARAMETER_REFUSED: (TOOLS_AS_TEXT, f"{DROP}tools"),
     ErrorKind.REJECTED: (FLAT,),
 }
 # What a server says that misses the thoughts of its earlier answers.
@@ -107,18 +110,10 @@ _MISSES = lazy_pattern(
     r"|\bexpected\b"
 )
 # Changes that a model's server wants of every request; the others belong to one conversation.
-_OF_MODEL = frozenset(
-    {
-        ALTERNATING_ROLES,
-        STRICT_IDS,
-        ONE_SYSTEM_MESSAGE,
-        SYSTEM_AS_USER,
-        TEXT_BESIDE_CALLS,
-        WITH_THOUGHTS,
-        STREAM_ON,
-        STREAM_OFF,
-    }
-)
+_OF_MODEL = frozenset({
+    ALTERNATING_ROLES, STRICT_IDS, ONE_SYSTEM_MESSAGE, SYSTEM_AS_USER, TEXT_BESIDE_CALLS,
+    WITH_THOUGHTS, STREAM_ON, STREAM_OFF,
+})  # fmt: skip
 
 _TEXTS = {
     ALTERNATING_ROLES: "The server wants user and assistant to take turns; neighbours of one role "
@@ -179,7 +174,9 @@ def adaptation_for(
     if error.kind is ErrorKind.PARAMETER_REFUSED and _is_about_streaming(error):
         return _of_streaming(error, request, arguments, done)
     if error.kind is ErrorKind.PARAMETER_REFUSED:
-        return _without_parameter(error, arguments, done)
+        found = _without_parameter(error, arguments, done)
+        if found or not _OF_TOOLS.search(f"{error.param} {error.detail.lower()}"):
+            return found
     if error.kind is ErrorKind.WRONG_WIRE:
         return _on_the_other_wire(request, done)
     if error.kind is ErrorKind.REJECTED:
@@ -189,7 +186,7 @@ def adaptation_for(
     code = next((code for code in _steps(error, request, arguments) if code not in done), None)
     if code is None or (code == FLAT and not _may_be_about_messages(error)):
         return None
-    return _dropped(code.removeprefix(DROP)) if code.startswith(DROP) else _told(code)
+    return _told(code)
 
 
 def _steps(
@@ -237,7 +234,7 @@ def _steps_of(kind: ErrorKind, error: ModelError, arguments: Mapping[str, Any]) 
     if kind is not ErrorKind.THOUGHTS_REFUSED:
         return steps
     asked = tuple(f"{DROP}{name}" for name in _EFFORT if name in arguments)
-    misses = (WITH_THOUGHTS,) if _MISSES.search(words) else ()
+    misses = (WITH_THOUGHTS,) if _MISSES.search(f"{error.param} {words}") else ()
     return (*misses, *steps[:1], *asked, *steps[1:])
 
 
@@ -352,6 +349,8 @@ def _without_parameter(
 
 
 def _told(code: str) -> Adaptation:
+    if code.startswith(DROP):
+        return _dropped(code.removeprefix(DROP))
     return Adaptation(code=code, text=_TEXTS[code])
 
 

@@ -72,6 +72,8 @@ def end_of(reason: str) -> AnswerEnd:
 
     Case and separators do not count. No reason, and a word that nobody knows, are UNKNOWN.
     """
+    if not reason:
+        return AnswerEnd.UNKNOWN
     word = _SEPARATORS.sub("", reason[:_LONGEST_WORD]).lower().removeprefix(_PREFIX)
     if word in _ENDS:
         return _ENDS[word]

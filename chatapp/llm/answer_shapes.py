@@ -48,7 +48,7 @@ def listed(value: Any) -> list[Any]:
     """
     if isinstance(value, list):
         return value
-    if not isinstance(value, Mapping) or not value:
+    if not value or not isinstance(value, Mapping):
         return []
     is_numbered = all(str(key).isdecimal() and len(str(key)) <= _MOST_DIGITS for key in value)
     return [value[key] for key in sorted(value, key=int)] if is_numbered else [value]
@@ -62,9 +62,13 @@ def spoken(message: Mapping[str, Any]) -> str:
 
 def refusal_of(message: Mapping[str, Any]) -> str:
     """Return what a model said instead of an answer: beside the content, or as its part."""
+    if (beside := text_of(message.get("refusal"))) or isinstance(message.get("content"), str):
+        return beside
     parts = [one for one in listed(message.get("content")) if isinstance(one, Mapping)]
-    beside = text_of(message.get("refusal"))
-    return beside or "".join(text_of(one.get("refusal")) for one in parts)
+    return "".join(text_of(one.get("refusal")) for one in parts)
+
+
+_CALL_PLACES = frozenset(("tool_calls", "function_call"))
 
 
 def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -73,6 +77,8 @@ def calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     The form before there were tools is one, and so is a part of the content: it counts where there
     is no other, because some gateways say the same calls in two forms.
     """
+    if _CALL_PLACES.isdisjoint(message) and not isinstance(message.get("content"), list):
+        return []  # nearly every piece of a stream
     calls = [one for one in listed(message.get("tool_calls")) if isinstance(one, Mapping)]
     called = message.get("function_call")
     if not calls and isinstance(called, Mapping) and called:
@@ -120,14 +126,18 @@ def _counts_something(value: Any) -> bool:
     return bool(value)
 
 
+_REASON_NAMES = frozenset(REASON_KEYS)
+
+
 def reason_of(*places: Mapping[str, Any]) -> str:
     """Return the server's word for the end of an answer; empty where it has none yet."""
     return next(_reasons(places), "")
 
 
 def _reasons(places: tuple[Mapping[str, Any], ...]) -> Iterator[str]:
-    for key in REASON_KEYS:
-        for place in places:
+    telling = [place for place in places if not _REASON_NAMES.isdisjoint(place)]
+    for key in REASON_KEYS if telling else ():
+        for place in telling:
             value = place.get(key)
             if isinstance(value, Mapping):
                 value = value.get("type") or value.get("reason")

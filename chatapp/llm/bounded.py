@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from chatapp.llm.answer_ends import CUT_OFF
+from chatapp.llm.cut_json import without_long_strings
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.requests import Reply
 from chatapp.llm.streams import MOST_ITEMS
@@ -26,7 +27,9 @@ _STREAMS = ("event-stream", "ndjson", "jsonl", "json-lines", "json-seq", "stream
 
 
 MOST_ERROR_BYTES = 1_000_000
-"""Of the body of an error, whose status counts however long it is."""
+"""Of the body of an error, whose long strings are cut; its status counts however long it is."""
+MOST_QUOTING_BYTES = 16_000_000
+"""Of an error that quotes the request: so far its own words are looked for."""
 ENCODINGS = "gzip, deflate"
 """The compressions that a server is asked for, and that are read."""
 _READ = ("gzip", "x-gzip", "deflate")
@@ -76,7 +79,8 @@ def beginning(chunks: Iterable[bytes], *, limit: int) -> Iterator[bytes]:
             yield chunk[:left]
             left -= len(chunk)
             if left < 0:
-                yield f" [cut: more than {limit:,} bytes]".encode()
+                # No mark of JSON is in it: what came is read as far as it goes.
+                yield f" ... cut after {limit} bytes".encode()
                 return
 
 
@@ -135,7 +139,9 @@ def bound_response(response: Any, *, characters: int) -> None:
         # What comes is counted, too: a compression may hide nothing at all, without end.
         whole = inflated(bounded(chunks, limit=limit), encoding) if encoding else chunks
         if response.is_error:
-            return beginning(whole, limit=MOST_ERROR_BYTES)
+            # What quotes the request in front of its own words is read through.
+            short = without_long_strings(bounded(whole, limit=MOST_QUOTING_BYTES))
+            return beginning(short, limit=MOST_ERROR_BYTES)
         return bounded(whole, limit=limit)
 
     response.stream = _read_through(response.stream, read)

@@ -40,6 +40,7 @@ from chatapp.messages.wire import WireMessage, is_blank
 
 # What only the Responses API takes back.
 _NOT_ON_THIS_WIRE = ("reasoning_items",)
+_KNOWN_FIELDS = frozenset((*MESSAGE_KEYS, "error", *REASON_KEYS))
 
 
 def arguments_of(config: ModelConfig, request: ModelRequest) -> dict[str, Any]:
@@ -277,7 +278,7 @@ class _Completion:
             self._text.add(text)
             self._splitter.feed(text)
         self._refusal.add(refusal)
-        own = own_fields(message, (*MESSAGE_KEYS, field, "error", *REASON_KEYS))
+        own = own_fields(message, _KNOWN_FIELDS | {field})
         # The same thoughts once more, as a text, are kept as such.
         again = [name for name in THOUGHT_TEXTS if isinstance(own.get(name), str)]
         self._fields.add({name: value for name, value in own.items() if name not in again})

@@ -214,6 +214,8 @@ STREAMING = any_of(
 # A parameter that makes a model think, under names that nobody sent.
 EFFORT_WORDS = lazy_pattern(
     r"(?<![\w.\]'])(?:reasoning|thinking)(?:\.\w{1,20})?: extra inputs are not permitted"
+    r"|\b(?:incompatible|not compatible|conflicts?|cannot be (?:used|combined|set)) with\b.{0,30}"
+    r"\b(?:thinking|reasoning)\b"
 )
 # A place in what was said, or in the tools: no parameter of its own.
 CONVERSATION_PLACE = lazy_pattern(
@@ -251,7 +253,15 @@ _TOPICS: tuple[tuple[ErrorKind, re.Pattern[str]], ...] = (
             r"\bobject'? has no attribute '?(?:items|keys|values)\b|\bnot a mapping\b",
         ),
     ),
-    (ErrorKind.TOOLS_REFUSED, any_of(r"(?<![a-z])tools?(?![a-z])", r"\bfunctions?\b")),
+    (
+        ErrorKind.TOOLS_REFUSED,
+        any_of(
+            r"(?<![a-z])tools?(?![a-z])|\btool(?:use|result)s?\b",
+            r"\bfunctions?\b",
+            # Of templates that walk through what a tool takes.
+            r"\bparam_(?:fields?|spec|props?|names?)\b",
+        ),
+    ),
     (
         ErrorKind.PARTS_REFUSED,
         any_of(

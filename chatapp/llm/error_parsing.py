@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from chatapp.llm.cut_json import read_cut
 from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.growing_text import is_json
 from chatapp.messages.patterns import lazy_pattern
 
 # Enough for every error of the specification; the rest of a long page says nothing new.
@@ -95,18 +97,25 @@ def read(body: Any, *, status: int | None) -> Said:
     said = Said(status=status)
     if body is None or (isinstance(body, str) and not body.strip()):
         said.is_empty = True
-    elif isinstance(body, str):
+    elif not isinstance(body, str):
+        _read_whole(body, said)
+    elif (begun := read_cut(body)) and not is_json(body):
+        # One that was too long, or that broke off.
+        _read_whole(begun, said)
+    if isinstance(body, str) and not said.texts:
         _read_text(body, said, 0)
-    else:
-        _read_node(body, said, 0)
-        if not said.texts:
-            # Under names that nobody knows: an API gateway's own, another language's.
-            said.texts.extend(_told(body, 0))
     if status is None or status < 400:
         said.status = _named_status(said) or status
     if said.retry_after is None:
         said.retry_after = _retry_after(said.words)
     return said
+
+
+def _read_whole(body: Any, said: Said) -> None:
+    _read_node(body, said, 0)
+    if not said.texts:
+        # Under names that nobody knows: an API gateway's own, another language's.
+        said.texts.extend(_told(body, 0))
 
 
 def _read_node(node: Any, said: Said, depth: int) -> None:

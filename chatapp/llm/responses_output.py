@@ -17,6 +17,16 @@ from chatapp.llm.answer_shapes import listed
 from chatapp.llm.call_pieces import whole_calls
 from chatapp.llm.growing_text import GrowingText
 from chatapp.llm.requests import OnEvent
+from chatapp.llm.response_parts import (
+    DIGEST,
+    END,
+    REFUSAL,
+    TEXT,
+    THOUGHTS,
+    WHOLE_PART,
+    PartTexts,
+    kind_of,
+)
 from chatapp.llm.streams import splitter_for
 from chatapp.messages.vendor import fitting, own_fields
 from chatapp.messages.wire import MAX_VENDOR_CHARS, text_of
@@ -27,6 +37,24 @@ _REFUSAL = "refusal"
 _KINDS = (_MESSAGE, _CALL, _REASONING)
 _CALL_KEYS = ("type", "id", "call_id", "name", "arguments", "status")
 _OF_PARTS = ("annotations", "logprobs")
+_ITEM_OF = {TEXT: _MESSAGE, REFUSAL: _MESSAGE, THOUGHTS: _REASONING, DIGEST: _REASONING}
+_PIECE = "piece"
+# Of the events of parts: what they are of, and which way they tell it.
+_PARTS: dict[str, tuple[str, str]] = {
+    f"response.{name}.{end}": (of, way)
+    for name, of in (
+        ("output_text", TEXT),
+        ("refusal", REFUSAL),
+        ("reasoning", THOUGHTS),
+        ("reasoning_text", THOUGHTS),
+        ("reasoning_summary", DIGEST),
+        ("reasoning_summary_text", DIGEST),
+    )
+    for end, way in (("delta", _PIECE), ("done", END))
+} | {
+    "response.content_part.done": (TEXT, WHOLE_PART),
+    "response.reasoning_summary_part.done": (DIGEST, WHOLE_PART),
+}
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -48,6 +76,7 @@ class _Item:
     thoughts: GrowingText = field(default_factory=GrowingText)
     # The summary of the thoughts.
     digest: GrowingText = field(default_factory=GrowingText)
+    parts: PartTexts | None = None  # of one that has such
     place: int = 0  # among all items
     number: int = 0  # among those of its kind
 
@@ -97,6 +126,7 @@ class Output:
         self._by_id: dict[tuple[str, str, str], _Item] = {}
         self._others: list[dict[str, Any]] = []
         self._lengths: Counter[str] = Counter()
+        self._most_parts = 0
 
     @property
     def characters(self) -> int:
@@ -105,8 +135,8 @@ class Output:
 
     @property
     def items(self) -> int:
-        """How many messages, calls and thoughts it has."""
-        return len(self._items)
+        """How many messages, calls and thoughts it has, or parts of one of them."""
+        return max(len(self._items), self._most_parts)
 
     def take(self, kind: str, event: Mapping[str, Any]) -> None:
         """Take one event in; those of unknown kinds are passed over."""
@@ -114,28 +144,47 @@ class Output:
         if kind in ("response.output_item.added", "response.output_item.done"):
             if isinstance(item, Mapping) and item.get("type") in _KINDS:
                 self._take_item(item, event, done=kind.endswith("done"))
-        elif kind == "response.output_text.delta":
-            self._say(self._find(_MESSAGE, event, "piece"), _delta(event))
-        elif kind == "response.output_text.done":
-            found = self._find(_MESSAGE, event, "done")
-            if not found.text:
-                self._say(found, text_of(event.get("text")))
-        elif kind == "response.content_part.done" and isinstance(event.get("part"), Mapping):
-            found = self._find(_MESSAGE, event, "done")
-            if not found.text:
-                self._say(found, text_of([event["part"]]))
-        elif kind == "response.refusal.delta":
-            self._refuse(self._find(_MESSAGE, event, "piece"), _delta(event))
-        elif kind == "response.refusal.done":
-            found = self._find(_MESSAGE, event, "done")
-            if not found.refusal:
-                self._refuse(found, text_of(event.get("refusal")))
+        elif kind in _PARTS:
+            self._take_part(*_PARTS[kind], event)
         elif kind == "response.function_call_arguments.delta":
             self._argue(self._find(_CALL, event, "piece"), _arguments(event.get("delta")))
         elif kind == "response.function_call_arguments.done":
             self._fill(event)
-        elif kind.startswith("response.reasoning"):
-            self._think(kind, event)
+        elif kind == "response.reasoning_summary_part.added":
+            thoughts = self._find(_REASONING, event, "piece")
+            if thoughts.digest:
+                thoughts.digest.add(_BETWEEN_ITEMS)
+
+    def _take_part(self, of: str, way: str, event: Mapping[str, Any]) -> None:
+        """Take a piece of a part in, or what its end says besides."""
+        part = event.get("part")
+        if way == WHOLE_PART:
+            if not isinstance(part, Mapping):
+                return
+            of = kind_of(part)
+        is_piece = way == _PIECE
+        item = self._find(_ITEM_OF[of], event, "piece" if is_piece else "done")
+        item.parts = parts = item.parts or PartTexts()
+        number = event.get("summary_index" if of == DIGEST else "content_index")
+        if is_piece:
+            text = _delta(event)
+            parts.take(of, number, text)
+        else:
+            told: Mapping[str, Any] = part if isinstance(part, Mapping) else event
+            whole = text_of(told.get("refusal" if of == REFUSAL else "text"))
+            text = parts.rest_of(of, number, whole, way=way)
+        self._most_parts = max(self._most_parts, len(parts))
+        self._tell(item, of, text)
+
+    def _tell(self, item: _Item, of: str, text: str) -> None:
+        if of == TEXT:
+            self._say(item, text)
+        elif of == REFUSAL:
+            self._refuse(item, text)
+        elif text:
+            self._lengths[_REASONING] += len(text)
+            (item.digest if of == DIGEST else item.thoughts).add(text)
+            self._on_event("reasoning", {"text": text})
 
     def _find(self, kind: str, event: Mapping[str, Any], step: str) -> _Item:
         """Return the item that an event belongs to; a new one where it fits none."""
@@ -283,19 +332,6 @@ class Output:
             call.text = GrowingText(arguments)
         if named or rest:
             self._argue(call, rest)
-
-    def _think(self, kind: str, event: Mapping[str, Any]) -> None:
-        item = self._find(_REASONING, event, "piece")
-        if kind.endswith(".delta"):
-            thought = _delta(event)
-            self._lengths[_REASONING] += len(thought)
-            if "summary" in kind:
-                item.digest.add(thought)
-            else:
-                item.thoughts.add(thought)
-            self._on_event("reasoning", {"text": thought})
-        elif kind.endswith("summary_part.added") and item.digest:
-            item.digest.add(_BETWEEN_ITEMS)
 
     @property
     def has_begun(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import CUT_OFF
+from chatapp.llm.cut_json import read_cut
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.growing_text import GrowingJson
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply
@@ -17,6 +18,10 @@ from chatapp.llm.thoughts import ThoughtSplitter
 
 DONE: Final[dict[str, Any]] = {}
 """Stands for `[DONE]`, known by its identity: the server says that nothing follows."""
+CUT: Final[dict[str, Any]] = {}
+"""Stands for all that follows a piece that was too long; it is read no further."""
+BYTES_BESIDE_ANSWER: Final = 1_000_000
+"""An event holds an answer of the longest length at most, and what is told beside it."""
 MOST_ITEMS: Final = 2_000
 """Of one answer: without words an answer could have calls without end."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -84,6 +89,8 @@ def follow(
             if piece is DONE:
                 answer.told_end = True
                 break
+            if piece is CUT:
+                return _too_long(answer)
             answer.take(plain(piece))
             if answer.closed:
                 break
@@ -111,6 +118,21 @@ def follow(
     return answer.reply(answer.finish_reason or "stop")
 
 
+def _too_long(answer: StreamedAnswer) -> Reply:
+    """Return what had come of an answer before a piece that was too long, if anything had."""
+    if answer.characters:
+        return _as_cut(answer)
+    raise ModelError(
+        ErrorKind.BAD_ANSWER,
+        f"An event of the stream has more than {_longest_event():,} bytes; it was not read.",
+    )
+
+
+def _longest_event() -> int:
+    """Return the bytes of one event that are held; all answers of models are far shorter."""
+    return chatapp_settings.max_answer_chars + BYTES_BESIDE_ANSWER
+
+
 def _as_cut(answer: StreamedAnswer) -> Reply:
     """Return an answer that is read no further; nobody goes on from its server's longer one."""
     answer.finish()
@@ -125,17 +147,20 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     some servers send nothing else, others an error in the middle of their events. Raises
     ValueError for data that is no JSON.
     """
-    name, data = "", GrowingJson()
-    for line in _lines(chunks):
+    name, data, longest = "", GrowingJson(), _longest_event()
+    for line in _lines(chunks, longest=longest):
         if data and line.startswith((b"data:", b"event:")) and data.is_whole:
             # No empty line between two events: what is whole is not gone on with.
             yield from _piece(name, str(data))
             name, data = "", GrowingJson()
+        if len(line) + len(data) > longest:
+            yield from _beginning(name, f"{data}{_text(line.removeprefix(b'data:'))}")
+            return
         if line.startswith(b"data:"):
             told = b"\n" + line[5:] if data else line[5:].lstrip()
-            data.add(told.decode("utf-8", "replace"))
+            data.add(_text(told))
         elif line.startswith(b"event:"):
-            name = line[6:].strip().decode("utf-8", "replace")
+            name = _text(line[6:].strip())
         elif line.startswith((b"{", b"[")) and not data:
             yield from _bare(line)
         elif not line:
@@ -151,6 +176,16 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         return
 
 
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace")
+
+
+def _beginning(name: str, data: str) -> Iterator[dict[str, Any]]:
+    """Yield what an event says that is too long, as far as it is kept, and CUT."""
+    yield from _objects(name, read_cut(data))
+    yield CUT
+
+
 def _piece(name: str, data: str) -> Iterator[dict[str, Any]]:
     if _says_done(name, data):
         yield DONE
@@ -158,11 +193,14 @@ def _piece(name: str, data: str) -> Iterator[dict[str, Any]]:
         body = _error(data)
         yield body if body.get("error") else {"error": body}
     elif data.strip():
-        body = json.loads(data)
-        for one in body if isinstance(body, list) else [body]:
-            if isinstance(one, dict):
-                # Some say in the event's name alone what it is.
-                yield {"type": name, **one} if name.startswith("response.") else one
+        yield from _objects(name, json.loads(data))
+
+
+def _objects(name: str, body: Any) -> Iterator[dict[str, Any]]:
+    for one in body if isinstance(body, list) else [body]:
+        if isinstance(one, dict):
+            # Some say in the event's name alone what it is.
+            yield {"type": name, **one} if name.startswith("response.") else one
 
 
 def _says_done(name: str, data: str) -> bool:
@@ -172,7 +210,7 @@ def _says_done(name: str, data: str) -> bool:
 def _bare(line: bytes) -> Iterator[dict[str, Any]]:
     """Yield the object that a line without a field's name is; half of one is nothing."""
     try:
-        yield from list(_piece("", line.decode("utf-8", "replace")))
+        yield from list(_piece("", _text(line)))
     except ValueError:
         return
 
@@ -186,9 +224,13 @@ def _error(text: str) -> dict[str, Any]:
     return body if isinstance(body, dict) else {"message": str(body)}
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines without their ends (LF, CR LF or CR); long ones come in many chunks."""
+def _lines(chunks: Iterable[bytes], *, longest: int) -> Iterator[bytes]:
+    """Yield the lines without their ends (LF, CR LF or CR); long ones come in many chunks.
+
+    Of one that is longer than any may be the beginning is yielded, and nothing more is read.
+    """
     begun: list[bytes] = []
+    size = 0  # of what has begun
     is_first, ends_in_cr = True, False
     for chunk in chunks:
         if not chunk:
@@ -200,8 +242,11 @@ def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             whole = b"".join((*begun, line))
             yield (whole.removeprefix(_BYTE_ORDER_MARK) if is_first else whole).lstrip(_RECORD_MARK)
-            begun, is_first = [], False
+            begun, size, is_first = [], 0, False
         begun.append(rest)
+        size += len(rest)
+        if size > longest:
+            break
     if last := b"".join(begun):
         yield last.lstrip(_RECORD_MARK)
 

@@ -81,11 +81,17 @@ _OPENING_QUOTES = "\"'“‘«([{"
 _SENTENCE_ENDS = ".!?…:。！？"
 
 
+_THOUGHT_NAMES = frozenset((*THOUGHT_TEXTS, *THOUGHT_PARTS))
+
+
 def thoughts_of(message: Mapping[str, Any]) -> tuple[str, str]:
     """Return the thoughts that a message, or a piece of one, has in fields, and the field's name.
 
     The name is empty where they came as an object or in parts: as such they are kept whole.
     """
+    # Asked of every piece of a stream: mostly it has a text alone.
+    if _THOUGHT_NAMES.isdisjoint(message):
+        return "", ""
     for name in THOUGHT_TEXTS:
         value = message.get(name)
         if isinstance(value, str) and value:
@@ -98,6 +104,8 @@ def thoughts_of(message: Mapping[str, Any]) -> tuple[str, str]:
 
 def content_of(content: Any) -> tuple[str, str]:
     """Return the text of an answer's content, and the thoughts that are among its parts."""
+    if isinstance(content, str):
+        return content, ""
     if isinstance(content, Mapping) and (_PART_KEYS & content.keys() or not content):
         # One part alone; some put the texts of several into an object.
         content = content.get("parts", [content])

@@ -20,6 +20,7 @@ from chatapp.audit import record
 from chatapp.context.backend import context_backend
 from chatapp.formatting import plural
 from chatapp.groups import group_of
+from chatapp.ids import new_id
 from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.messages.wire import CUT_FROM, REPLACED, Cleaner, WireMessage, fields_of
 from chatapp.models import POSITION_STEP, Branch, Message, MessageOriginal, Session
@@ -54,9 +55,13 @@ class SessionDeletedError(TranscriptError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message to be stored: its OpenAI chat form and what the form has no place for."""
+    """A message to be stored: its OpenAI chat form and what the form has no place for.
+
+    `key` is the id that its row gets; without one, a new one.
+    """
 
     wire: Mapping[str, Any]
+    key: UUID | None = None
     kind: str = Message.Kind.MESSAGE
     summary: str = ""
     reasoning: str = ""
@@ -168,6 +173,7 @@ def row_of(branch: Branch, draft: NewMessage, counter: ModelTokenCounter) -> Mes
     columns["reasoning"] = cleaner.text(draft.reasoning) or columns["reasoning"]
     columns["metadata"] |= cleaner.json(draft.metadata)
     row = Message(
+        id=draft.key or new_id(),
         session_id=branch.session_id,
         branch=branch,
         kind=draft.kind,

@@ -14,7 +14,7 @@ from typing import Any
 
 from chatapp.context.assembly import LARGE_MARGIN_SHARE, Context
 from chatapp.context.backend import Emit, Recovery, context_backend
-from chatapp.database import release_connection
+from chatapp.database import release_connection, without_failing
 from chatapp.incidents import Kind, note
 from chatapp.llm.adaptations import SMALLEST_OUTPUT_TOKENS
 from chatapp.llm.asking import Guesses, is_answered
@@ -50,6 +50,7 @@ MAX_REQUESTS = 8
 # Part of a limit per minute that the answer may take: the request counts, too.
 ANSWER_SHARE = 4
 EMPTY_ANSWER = "empty_answer"
+_NOT_LEARNED = "What a model server taught is not remembered"
 # Kinds whose sentence leaves open what happened.
 _TOLD_WITH_DETAIL = (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER, ErrorKind.BROKEN_ANSWER)
 
@@ -207,7 +208,8 @@ class TurnAttempts:
 
     def _after(self, error: ModelError, model: ModelConfig, request: ModelRequest) -> None:
         """Change the request after an error, or raise NoAnswerError."""
-        learn_from_error(model, error, self.context.account.used)
+        with without_failing(_NOT_LEARNED):
+            learn_from_error(model, error, self.context.account.used)
         self.guesses.refused(error)
         first = self.first_refusal
         if error.reaction is Reaction.ADAPT and (first is None or is_answered(first[0], error)):
@@ -338,21 +340,23 @@ class TurnAttempts:
 
     def _failed(self, error: ModelError, sentence: str = "") -> NoAnswerError:
         sentence = sentence or _sentence(error)
-        note(
-            self.session,
-            Kind.ERROR,
-            error.kind.value,
-            sentence,
-            said=error.detail[:500],
-            status=error.status,
-            server_code=error.code,
-        )
+        with without_failing("A turn's failure is not noted"):
+            note(
+                self.session,
+                Kind.ERROR,
+                error.kind.value,
+                sentence,
+                said=error.detail[:500],
+                status=error.status,
+                server_code=error.code,
+            )
         return NoAnswerError(sentence, error)
 
     def _answered(self, reply: Reply, model: ModelConfig, request: ModelRequest) -> Answered:
-        self._learn(model)
-        account = self.context.account
-        metadata = take_in(self.session, reply, model=model, request=request, account=account)
+        account, metadata = self.context.account, {}
+        with without_failing(_NOT_LEARNED):
+            self._learn(model)
+            metadata = take_in(self.session, reply, model=model, request=request, account=account)
         if reply.model != model.name:
             metadata[ASKED_MODEL] = model.name
         if supports_continuation(self.session, model):

@@ -10,13 +10,13 @@ import logging
 import threading
 import time
 import uuid
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, Error, connection, transaction
 from django.db.models import Case, Count, F, Q, QuerySet, Subquery, Value, When
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Coalesce, Now
@@ -144,6 +144,12 @@ class TurnLease:
         if self.is_held or self._is_asked_for:
             self.forget()
             again_if_cut(lambda: _give_back(session=self.session.pk, owner=self.owner))
+
+    def give_back_if_possible(self) -> None:
+        """Free the session where the database lets us; else the lease runs out by itself."""
+        self.forget()
+        with suppress(Error):
+            _give_back(session=self.session.pk, owner=self.owner)
 
 
 class _Taking(SessionMark):

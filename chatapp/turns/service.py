@@ -23,7 +23,14 @@ from chatapp.answer_requests import RequestRecord, keeping_request, remember_tex
 from chatapp.conf import chatapp_settings
 from chatapp.context.assembly import Context
 from chatapp.context.backend import EDITS, Emit, TurnOutcome, context_backend, notify, silent
+from chatapp.ids import new_id
 from chatapp.incidents import LEFT_OUT_ONCE
+from chatapp.late_answers import (
+    AnswerNotStoredError,
+    AnswerPlace,
+    store_late_answers,
+    stored_or_kept,
+)
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.llm.errors import ErrorKind, ModelError
 from chatapp.llm.registry import get_model
@@ -108,12 +115,14 @@ class TurnResult:
 class StartedTurn:
     """A turn whose messages are stored; finish_turn answers it.
 
-    The lease is held, unless the turn came before under its key and was `answered` then.
+    The lease is held, unless the turn came before under its key and was `answered` then. The answer
+    goes behind `last`.
     """
 
     turn: Turn
     lease: TurnLease
     stored: list[Message]
+    last: Message | None = None
     continues: Message | None = None
     answered: Message | None = None
 
@@ -136,6 +145,8 @@ def begin_turn(turn: Turn) -> StartedTurn:
     NothingToAnswerError where there is nothing to go on from; then nothing is stored.
     """
     get_model(turn.session.model)
+    # An answer that came when the database was away stands before the next question.
+    store_late_answers(turn.session.pk)
     lease = TurnLease(turn.session)
     try:
         if not turn.drafts or (turn.edits is not None and not _was_stored(turn)):
@@ -144,21 +155,26 @@ def begin_turn(turn: Turn) -> StartedTurn:
         if not lease.is_held and (answered := _earlier_answer(turn, stored)):
             return StartedTurn(turn=turn, lease=lease, stored=stored, answered=answered)
         lease.begin()
-        continues = _cut_answer(turn.session) if turn.goes_on else None
+        last = stored[-1] if stored else _last_message(turn.session)
+        continues = _cut_answer(turn.session, last) if turn.goes_on else None
     except BaseException:
         lease.give_back()
         raise
-    return StartedTurn(turn=turn, lease=lease, stored=stored, continues=continues)
+    return StartedTurn(turn=turn, lease=lease, stored=stored, last=last, continues=continues)
 
 
-def _cut_answer(session: Session) -> Message | None:
+def _last_message(session: Session) -> Message | None:
+    """Return the last message that is no note."""
+    rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
+    return next(iter(rows_before(session.branch, rows, most=1)), None)
+
+
+def _cut_answer(session: Session, last: Message | None) -> Message | None:
     """Return the last message if it is an answer that stopped before its end.
 
     None where the last message is still to be answered. Raises NothingToAnswerError for an answer
     that is whole, perhaps with notes behind it: they ask nothing.
     """
-    rows = Message.objects.filter(kind=Message.Kind.MESSAGE)
-    last = next(iter(rows_before(session.branch, rows, most=1)), None)
     if last is None and session.branch.message_count:
         # A note asks nothing.
         raise NothingToAnswerError("There is no user message to answer. Send one with the turn.")
@@ -235,6 +251,7 @@ def finish_turn(started: StartedTurn) -> TurnResult:
     """Get the answer and store it; give the lease back.
 
     Raises TurnFailedError when no answer came, NothingToAnswerError when there is no question,
+    chatapp.late_answers.AnswerNotStoredError when the database does not take the answer,
     chatapp.transcript.writing.SessionDeletedError when the session is gone;
     what the user sent is stored in any case, and a turn that goes on tries again.
     """
@@ -249,6 +266,10 @@ def finish_turn(started: StartedTurn) -> TurnResult:
             events = earlier.metadata.get(EVENTS, ())
             return TurnResult(stored=stored, answer=earlier, context=context, events=events)
         return _answer(started)
+    except AnswerNotStoredError:
+        # What cannot store an answer may not be able to free the session: its lease runs out.
+        started.lease.give_back_if_possible()
+        raise
     except (ObjectDoesNotExist, IntegrityError, OperationalError) as error:
         if Session.objects.filter(pk=turn.session.pk).exists():
             raise
@@ -323,6 +344,16 @@ def _size_for_lists(context: Context) -> int | None:
 
 def _store(
     started: StartedTurn, draft: NewMessage, sent: SentRequest | None, used: int | None = None
+) -> Message:
+    """Store an answer, or keep it until the database takes it."""
+    place = AnswerPlace(
+        session=started.turn.session.pk, after=started.last.pk if started.last else None
+    )
+    return stored_or_kept(partial(_store_once, started, draft, sent, used), draft, place)
+
+
+def _store_once(
+    started: StartedTurn, draft: NewMessage, sent: SentRequest | None, used: int | None
 ) -> Message:
     """Store an answer with what its request was made of, and give the lease back: one commit.
 
@@ -406,6 +437,7 @@ def _draft_of(
         wire["refusal"] = reply.refusal
         wire["content"] = reply.text or reply.refusal
     return NewMessage(
+        key=new_id(),
         wire=wire,
         reasoning=reply.reasoning,
         usage=reply.usage,

@@ -22,6 +22,7 @@ from django.db import connections
 from chatapp.concurrency import slow_starts
 from chatapp.conf import chatapp_settings
 from chatapp.database import trouble_of
+from chatapp.late_answers import AnswerNotStoredError
 from chatapp.transcript.writing import TranscriptError
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.lease import TurnInProgressError
@@ -150,6 +151,10 @@ def _end(started: StartedTurn) -> Event:
         return Event(name="done", payload={"result": finish_turn(started)}, last=True)
     except TurnFailedError as failure:
         return _error(failure.error.kind.value, str(failure))
+    except AnswerNotStoredError as failure:
+        # Whole, once more: what came in pieces may have begun anew.
+        started.turn.emit("not_stored", {"answer": failure.answer, "is_kept": failure.is_kept})
+        return _error("answer_not_stored", str(failure))
     except NothingToAnswerError as failure:
         return _error("nothing_to_answer", str(failure))
     except TurnInProgressError as failure:

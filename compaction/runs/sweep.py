@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce, Now
 
 from chatapp.database import database_now
 from chatapp.imports import deliver_lost, forget_old, waiting_imports
+from chatapp.late_answers import store_late_answers
 from chatapp.llm.registry import UnknownModelError
 from chatapp.models import Session
 from compaction.conf import compaction_settings
@@ -52,6 +53,7 @@ class Swept:
     forgotten_imports: int = 0
     requeued_memory_runs: int = 0
     requeued_bulk_jobs: int = 0
+    stored_answers: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """Return the counts by name."""
@@ -78,6 +80,7 @@ def sweep_runs() -> Swept:
         forgotten_imports=forget_old(),
         requeued_memory_runs=memory_runs.deliver_lost(),
         requeued_bulk_jobs=deliver_lost_bulk(),
+        stored_answers=store_late_answers(),
     )
     if any(swept.as_dict().values()):
         event("swept", reason="", **swept.as_dict())

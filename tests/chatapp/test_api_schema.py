@@ -139,7 +139,7 @@ def test_when_to_come_back_is_told(schema):
     assert codes(turn, "409") == ["turn_in_progress", "conflict"]
     assert {"throttled", "too_many_turns"} <= set(codes(turn, "429"))
     assert codes(turn, "502") == [kind.value for kind in ErrorKind]
-    assert codes(turn, "503") == ["busy", "unavailable"]
+    assert codes(turn, "503") == ["busy", "unavailable", "answer_not_stored"]
     required = {
         status: turn["responses"][status]["headers"]["Retry-After"]["required"]
         for status in ("409", "429", "503")

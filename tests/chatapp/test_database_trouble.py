@@ -153,6 +153,40 @@ def test_trouble_is_503_for_pages_as_well(admin_client, page, error, code, secon
     assert response["Cache-Control"] == "no-store"
 
 
+@pytest.fixture
+def broken_templates(settings, tmp_path):
+    for name in ("503.html", "500.html"):
+        (tmp_path / name).write_text("{% load nothing_of_this_name %}")
+    one = settings.TEMPLATES[0]
+    settings.TEMPLATES = [one | {"DIRS": [tmp_path, *one["DIRS"]]}]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (OperationalError("database is locked"), 503, "The database is busy"),
+        (OperationalError("database or disk is full"), 503, "The database cannot be used"),
+        (ValueError("ours"), 500, "The server failed"),
+    ],
+)
+def test_where_the_page_of_an_error_fails_a_plain_text_is_sent(
+    admin_client, broken_templates, error, status, words
+):
+    """The template raised out of the handler, and the server's own answer was a bare 500."""
+
+    def fail(execute, sql, params, many, context):
+        raise error
+
+    admin_client.raise_request_exception = False
+    with connection.execute_wrapper(fail):
+        response = admin_client.get("/admin/")
+    assert response.status_code == status
+    assert response["Content-Type"] == "text/plain; charset=utf-8"
+    assert response.content.decode().startswith(words)
+    assert str(error) not in response.content.decode()
+    assert (status == 503) == ("Retry-After" in response)
+
+
 def test_a_fault_of_ours_stays_a_500_of_a_page(admin_client):
     def fail(execute, sql, params, many, context):
         raise ValueError("ours")

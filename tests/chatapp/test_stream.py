@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from itertools import groupby
 
 import httpx2
 import pytest
@@ -88,9 +89,11 @@ def until(condition, seconds: float = 10) -> bool:
 def test_a_turn_arrives_as_its_messages_its_pieces_and_its_end(chat, model_server):
     model_server.script = [{"when": CHAT, "reply": {"chunks": ["one ", "two"]}}]
     heard = chat.turn()
-    assert [name for name, _ in heard] == ["message", "delta", "delta", "done"]
+    # Pieces that wait for a slow reader are joined, so they are one or two.
+    assert [name for name, _ in groupby(name for name, _ in heard)] == ["message", "delta", "done"]
     assert heard[0][1]["content"] == "hello"
-    assert [payload["text"] for name, payload in heard if name == "delta"] == ["one ", "two"]
+    texts = [payload["text"] for name, payload in heard if name == "delta"]
+    assert texts in (["one ", "two"], ["one two"])
     done = heard[-1][1]
     assert done["answer"]["content"] == "one two"
     assert set(done) == {"messages", "answer", "context", "run", "left_out", "events"}

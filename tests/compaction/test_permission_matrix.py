@@ -16,12 +16,15 @@ from django.contrib import admin
 from django.contrib.auth.models import Permission
 from django.contrib.messages.storage.cookie import CookieStorage
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.http import Http404
 from django.test import Client, RequestFactory
 from django.urls import resolve
+from drf_spectacular.generators import SchemaGenerator
+from rest_framework.test import APIClient
 
-from chatapp.models import Message, Session
-from compaction.models import CompactionRun, SessionSummary
+from chatapp.models import Branch, ImportJob, Message, Session
+from compaction.models import CompactionRun, Memory, MemoryVersion, SessionSummary
 from tests.compaction import planting
 from tests.compaction.planting import NO_TEXTS, ON_NO_PAGE, PLANTED, Scene, addresses
 from tests.compaction.support import NEVER, compact
@@ -196,6 +199,65 @@ def test_no_post_shows_a_text_to_who_may_not_read_them(scene):
         if (seen := scene.seen_on(text))
     }
     assert shown == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("app", planting.OUR_APPS)
+def test_no_post_shows_a_text_with_any_single_permission_but_that_for_messages(scene, app):
+    """Each permission's posts are taken back before the next one's, which find everything there."""
+    sent = planting.posts(scene)
+    shown = {}
+    found = ours().filter(content_type__app_label=app)
+    for permission in found.exclude(codename="read_texts"):
+        mark = transaction.savepoint()
+        operator = with_only(scene.operator, permission)
+        for (address, data), (_, text) in zip(sent, told_by(operator, sent), strict=True):
+            if seen := scene.seen_on(text):
+                shown[permission.codename, address, data.get("action")] = sorted(map(text_of, seen))
+        transaction.savepoint_rollback(mark)
+    assert shown == {}
+
+
+def api_requests(scene: Scene) -> list[tuple[str, str]]:
+    """Return every method and address of the API, with the ids of rows of the scene's owner."""
+    paths = SchemaGenerator().get_schema(public=True)["paths"]
+    ids = {
+        "session": Session, "branch": Branch, "message": Message, "summary": SessionSummary,
+        "run": CompactionRun, "import": ImportJob, "memory": Memory, "version": MemoryVersion,
+    }  # fmt: skip
+    known = {
+        f"{name}_id": model.objects.values_list("pk", flat=True)[0] for name, model in ids.items()
+    }
+    known["session_id"] = scene.session.pk
+    return [
+        (method, path.format(**known))
+        for path, operations in paths.items()
+        for method in operations
+        if method in ("get", "post", "patch", "put", "delete")
+    ]
+
+
+@pytest.mark.parametrize("who", ["no permission", "all permissions"])
+def test_the_api_shows_and_changes_what_is_one_s_own_whatever_the_permissions(
+    scene, who, model_server
+):
+    sent = api_requests(scene)
+    assert len(sent) > 40
+    given = ours() if who == "all permissions" else ()
+    before, asked = planting.stored(), len(model_server.calls)
+    own = ("/api/v1/sessions/", "/api/v1/sessions/import/", "/api/v1/memories/")
+    client = APIClient(raise_request_exception=False)
+    client.force_authenticate(with_only(scene.operator, *given))
+    for method, address in sent:
+        if method == "post" and address in own:
+            continue  # makes something of one's own
+        body = {} if method == "get" else {"content": "hello"}
+        response = getattr(client, method)(address, body, format="json")
+        assert response.status_code in CALM | {406, 409, 415, 422}, (method, address)
+        assert not scene.seen_on(html.unescape(response.content.decode())), (method, address)
+    changed = {each for each, rows in planting.stored().items() if rows != before[each]}
+    assert not changed
+    assert len(model_server.calls) == asked
 
 
 def rows_found(client: Client, address: str) -> int:

@@ -149,6 +149,111 @@ def test_an_error_without_end_is_cut_and_keeps_its_status(
         assert len(failure.value.detail) <= 20_100
 
 
+ECHO = "and this was said before. " * 100_000
+WORDS = "This model's maximum context length is 8192 tokens. Your messages resulted in 9000 tokens."
+QUOTING = {
+    "in front": {"error": {"echo": ECHO, "message": WORDS, "code": "context_length_exceeded"}},
+    "behind": {"error": {"message": WORDS, "code": "context_length_exceeded", "echo": ECHO}},
+    "the request": {
+        "request": {"messages": [{"role": "user", "content": ECHO}]},
+        "error": {"message": WORDS, "code": "context_length_exceeded"},
+    },
+    "at its end": {"error": {"message": f"{ECHO}{WORDS}", "code": "context_length_exceeded"}},
+    "of a validator": {
+        "detail": [{"input": ECHO, "type": "context_length_exceeded", "loc": ["body"],
+                    "msg": WORDS}]
+    },
+    "a list behind": {"error": {"message": WORDS, "code": "context_length_exceeded"},
+                      "messages": [{"role": "user", "content": "short"}] * 60_000},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+@pytest.mark.parametrize("shape", QUOTING)
+def test_an_error_that_quotes_megabytes_keeps_its_words(serve, shape, encoding):
+    def answer(server, handler):
+        more = {"Content-Encoding": encoding} if encoding else {}
+        headers(handler, 400, "application/json", **more)
+        body = json.dumps(QUOTING[shape]).encode()
+        pour(server, handler, gzip.compress(body) if encoding else body, chunks=1)
+
+    server = serve(answer)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelError) as failure:
+            server.model.connect().complete(ModelRequest(**HELLO))
+    finally:
+        tracemalloc.stop()
+    error = failure.value
+    assert error.kind is ErrorKind.CONTEXT_OVERFLOW
+    assert (error.observed, error.allowed) == (9000, 8192)
+    assert error.code == "context_length_exceeded"
+    if shape != "at its end":
+        assert error.detail.startswith(WORDS)
+
+
+EVENTS_OF_ONE_LINE = {
+    "chat": b'data: {"choices": [{"delta": {"content": "',
+    "chat, bare": b'{"choices": [{"delta": {"content": "',
+    "responses": b'data: {"type": "response.output_text.delta", "delta": "',
+    "responses, named": b'event: response.output_text.delta\ndata: {"delta": "',
+}
+
+
+@pytest.mark.parametrize("way", EVENTS_OF_ONE_LINE)
+def test_a_line_without_end_is_cut_where_an_answer_is(serve, settings, way):
+    """All of a stream's 129 MB may be one line: they were all held, several times."""
+    settings.CHATAPP = settings.CHATAPP | {"MAX_ANSWER_CHARS": 2_000_000}
+
+    def answer(server, handler):
+        headers(handler, 200, "text/event-stream")
+        pour(server, handler, EVENTS_OF_ONE_LINE[way], chunks=1)
+        pour(server, handler, b"word " * 10_000, chunks=3_000)
+
+    server = serve(answer)
+    api = "responses" if "responses" in way else "chat"
+    tracemalloc.start()
+    try:
+        reply = server.model.connect().complete(ModelRequest(**HELLO, stream=True, api=api))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert reply.finish_reason == "length"
+    assert len(reply.text) == 2_000_000
+    assert set(reply.text.split()) == {"word"}
+    assert server.sent < 20_000_000
+    assert peak < 25_000_000
+
+
+@pytest.mark.parametrize(
+    "before", [b"", b'data: {"choices": [{"delta": {"content": "Hello"}}]}\n\n']
+)
+@pytest.mark.parametrize("line", [b": ", b"data: ", b"data: x\n"], ids=["comment", "data", "lines"])
+def test_a_line_without_end_that_says_nothing_ends_the_answer(serve, settings, before, line):
+    settings.CHATAPP = settings.CHATAPP | {"MAX_ANSWER_CHARS": 100_000}
+
+    def answer(server, handler):
+        headers(handler, 200, "text/event-stream")
+        pour(server, handler, before, chunks=1)
+        if line.endswith(b"\n"):
+            pour(server, handler, line * 1_000)
+        else:
+            pour(server, handler, line, chunks=1)
+            pour(server, handler, b"x" * 10_000)
+
+    server = serve(answer)
+    request = ModelRequest(**HELLO, stream=True)
+    if before:
+        reply = server.model.connect().complete(request)
+        assert (reply.text, reply.finish_reason) == ("Hello", "length")
+    else:
+        with pytest.raises(ModelError) as failure:
+            server.model.connect().complete(request)
+        assert failure.value.kind is ErrorKind.BAD_ANSWER
+        assert "1,100,000 bytes" in failure.value.detail
+    assert server.sent < 20_000_000
+
+
 def test_what_a_compressed_answer_hides_is_counted(serve):
     """A megabyte became a thousand of them."""
 
