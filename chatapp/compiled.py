@@ -4,7 +4,8 @@ Building a queryset and turning it into SQL costs several times what the databas
 by key, and a turn asks the same dozen things each time. What is decorated here stays a function
 that returns a plain queryset; the first call turns it into SQL, later ones only bind their values.
 It is for the reads and writes of a turn, a stored message, a page of messages and a key, and for
-nothing else: everywhere else the queryset is clearer, and fast enough.
+those of a session's page in the admin, which asks thirty of them; and for nothing else: everywhere
+else the queryset is clearer, and fast enough.
 
     @compiled_read
     def newest(*, branch: UUID, after: int) -> QuerySet[Message]:

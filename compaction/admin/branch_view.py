@@ -19,10 +19,13 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.path_pages import KEPT, RULE, MessageStatus
+from chatapp.compiled import compiled_read
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import (
     Segment,
+    has_ancestors,
+    is_own,
     messages_through,
     pinned_messages,
     placeholders,
@@ -42,6 +45,7 @@ MARKS_DRAWN = 100
 
 _RULE = Q(pinned=True, role=Message.Role.SYSTEM)
 _FINAL_ANSWER = Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
+_TELLING = Q(**QUESTIONS) | _FINAL_ANSWER
 _LEAN = ("branch", "position", "role", "kind", "tokens", "tokens_through", "pinned")
 _OF_SUMMARY = (
     "covers_from",
@@ -94,19 +98,26 @@ class BranchView:
     @cached_property
     def pinned(self) -> list[Message]:
         """The newest pinned messages in order, one more than is drawn."""
-        return _newest(pinned_messages(self.branch))
+        if has_ancestors(self.branch):
+            return _newest(pinned_messages(self.branch))
+        return _own_pins(branch=self.branch.pk, most=MARKS_DRAWN + 1)[::-1]
 
     @cached_property
     def placeholders(self) -> list[Message]:
         """The newest placeholders in order, one more than is drawn."""
-        return _newest(placeholders(self.branch))
+        if has_ancestors(self.branch):
+            return _newest(placeholders(self.branch))
+        return _own_placeholders(branch=self.branch.pk, most=MARKS_DRAWN + 1)[::-1]
 
     @cached_property
     def summaries(self) -> list[SessionSummary]:
         """The newest summaries that count, oldest of them first, one more than is drawn."""
-        chain = newest_summaries(self.branch, SUMMARIES_DRAWN + 1, through=self.cursor)
-        rows = SessionSummary.objects.only(*_OF_SUMMARY).in_bulk([row.pk for row in chain])
-        return [rows[row.pk] for row in chain]
+        if not self.cursor:
+            # A summary covers a message at least.
+            return []
+        return newest_summaries(
+            self.branch, SUMMARIES_DRAWN + 1, through=self.cursor, columns=_OF_SUMMARY
+        )
 
     # --- what is sent verbatim --------------------------------------------------------------------
 
@@ -157,7 +168,9 @@ class BranchView:
         return found[0] if found else None
 
     def _ends_earlier(self) -> bool:
-        telling = self._rows.filter(Q(**QUESTIONS) | _FINAL_ANSWER)
+        if is_own(self.branch, self.sent_from - 1):
+            return bool(_own_telling(branch=self.branch.pk, after=self.sent_from - 1, most=1))
+        telling = self._rows.filter(_TELLING)
         return bool(rows_from(self.branch, telling, start=self.sent_from, most=1))
 
     # --- sums -------------------------------------------------------------------------------------
@@ -245,7 +258,29 @@ class BranchView:
 
 def _newest(rows: QuerySet[Message]) -> list[Message]:
     """Return the newest of the rows in order, one more than is drawn."""
-    return list(rows.only(*_LEAN).order_by("-position")[: MARKS_DRAWN + 1])[::-1]
+    return list(_from_the_end(rows)[: MARKS_DRAWN + 1])[::-1]
+
+
+def _from_the_end(rows: QuerySet[Message]) -> QuerySet[Message]:
+    return rows.only(*_LEAN).order_by("-position")
+
+
+@compiled_read
+def _own_telling(*, branch: UUID, after: int) -> QuerySet[Message, int]:
+    rows = Message.objects.filter(_TELLING, branch=branch, position__gt=after)
+    return rows.filter(kind__in=Message.SPOKEN).order_by("position").values_list("position")
+
+
+@compiled_read
+def _own_pins(*, branch: UUID) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, pinned=True, kind__in=Message.SPOKEN)
+    return _from_the_end(rows)
+
+
+@compiled_read
+def _own_placeholders(*, branch: UUID) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, kind=Message.Kind.PLACEHOLDER)
+    return _from_the_end(rows)
 
 
 def view_for(request: HttpRequest, session: Session) -> BranchView:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
+from uuid import UUID
 
 from django import forms
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -15,7 +17,9 @@ from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts
+from chatapp.compiled import compiled_read
 from chatapp.models import Session
+from chatapp.selectors import has_ancestors
 from compaction.admin.actions import REFUSALS, queued
 from compaction.admin.branch_view import view_for
 from compaction.admin.restoring import (
@@ -31,11 +35,11 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.profiles import find_profile
+from compaction.profiles import current_names, find_profile
 from compaction.runs.lifecycle import RunRequest, request_run
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import assign_profile
-from compaction.selectors import summaries_of
+from compaction.selectors import own_summaries, summaries_of
 from compaction.summaries.restore import Restored, restore_summary
 
 Status = SessionSummary.Status
@@ -327,7 +331,7 @@ def _make_profile(request: HttpRequest, session: Session, data: Any) -> forms.Fo
     if data is None:
         with suppress(*REFUSALS):
             own = view_for(request, session).snapshot.state.profile
-    return ProfileForm(data, names=profile_names(), initial={"profile": own}, auto_id="profile_%s")
+    return ProfileForm(data, names=current_names(), initial={"profile": own}, auto_id="profile_%s")
 
 
 def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
@@ -396,16 +400,18 @@ def newest_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
         return []
     found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
     if found is None:
-        rows = summaries_of(session.active_branch).only(*_LEAN)
-        found = list(rows[:CHOICES_SHOWN])
+        branch = session.active_branch
+        if has_ancestors(branch):
+            found = list(summaries_of(branch).only(*_LEAN)[:CHOICES_SHOWN])
+        else:
+            found = _own_summaries(branch=branch.pk, most=CHOICES_SHOWN)
         request._newest_summaries = found  # type: ignore[attr-defined]
     return found
 
 
-def profile_names() -> list[str]:
-    """Return the names of the current profiles."""
-    rows = CompactionProfile.objects.filter(is_current=True).order_by("name")
-    return list(rows.values_list("name", flat=True))
+@compiled_read
+def _own_summaries(*, branch: UUID) -> QuerySet[SessionSummary]:
+    return own_summaries(branch).only(*_LEAN)
 
 
 def may_change_profile(request: HttpRequest) -> bool:
