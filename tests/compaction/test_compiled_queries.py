@@ -17,7 +17,7 @@ from django.db.models.sql import UpdateQuery
 from django.test import Client
 from django.urls import reverse
 
-import chatapp.admin
+import chatapp.admin  # noqa: F401
 import compaction.admin  # noqa: F401
 from chatapp import compiled
 from chatapp.admin.timeline import timeline_sources
