@@ -266,7 +266,7 @@ def _from_the_end(rows: QuerySet[Message]) -> QuerySet[Message]:
 
 
 @compiled_read
-def _own_telling(*, branch: UUID, after: int) -> QuerySet[Message, int]:
+def _own_telling(*, branch: UUID, after: int) -> QuerySet[Message, tuple[int]]:
     rows = Message.objects.filter(_TELLING, branch=branch, position__gt=after)
     return rows.filter(kind__in=Message.SPOKEN).order_by("position").values_list("position")
 

@@ -14,8 +14,9 @@ from django.db import connection, transaction
 from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
+from django.db.models.sql.compiler import SQLCompiler
 from django.test import Client
-from django.urls import reverse
+from django.urls import URLResolver, reverse
 
 import chatapp.admin  # noqa: F401
 import compaction.admin  # noqa: F401
@@ -40,6 +41,9 @@ from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
 
 pytestmark = pytest.mark.django_db
+# Statements of a session's page that are no compiled ones, and addresses that it looks up. There
+# were 28 and 95.
+MOST_MADE_ANEW, MOST_REVERSED = 10, 60
 # Those of a timeline are made when its tables are first read.
 for source in timeline_sources():
     newest_of(source)
@@ -329,3 +333,33 @@ def test_a_database_router_is_asked_about_the_model_that_is_read(settings):
     settings.DATABASE_ROUTERS = [router]
     say(session, "Hello")
     assert {"chatapp.Message", "chatapp.Session", "chatapp.LearnedLimits"} <= set(router.asked)
+
+
+def test_a_sessions_page_makes_little_anew(admin_client, monkeypatch):
+    """What was built, compiled and resolved for one session's page serves the next one's, too.
+
+    Making SQL, reversing addresses and Django's own templates were two thirds of the page.
+    """
+    pages = []
+    for _ in range(2):
+        session = SessionFactory()
+        store(session, talk(40, words=12))
+        compact(session, keep_last_n=4)
+        pages.append(reverse("admin:chatapp_session_change", args=[session.pk]))
+    assert admin_client.get(pages[0]).status_code == 200
+    made = {"SQL": 0, "addresses": 0}
+    execute, look_up = SQLCompiler.execute_sql, URLResolver._reverse_with_prefix
+
+    def executed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made["SQL"] += 1
+        return execute(self, *args, **kwargs)
+
+    def looked_up(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made["addresses"] += 1
+        return look_up(self, *args, **kwargs)
+
+    monkeypatch.setattr(SQLCompiler, "execute_sql", executed)
+    monkeypatch.setattr(URLResolver, "_reverse_with_prefix", looked_up)
+    assert admin_client.get(pages[1]).status_code == 200
+    assert made["SQL"] <= MOST_MADE_ANEW, made
+    assert made["addresses"] <= MOST_REVERSED, made

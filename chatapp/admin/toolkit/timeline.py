@@ -161,7 +161,7 @@ def _newest_rows(
 
 
 @cache
-def newest_of(source: TimelineSource) -> CompiledRead[Any]:
+def newest_of(source: Any) -> CompiledRead[Any]:
     """Return the read of a source's newest rows, whose SQL is made once."""
 
     def newest(*, session: UUID) -> QuerySet[Any]:
