@@ -37,11 +37,12 @@ from compaction.branches.pins import share_of_pins
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.branches.tail import QUESTIONS
 from compaction.models import SessionSummary, SessionSummaryMessage
-from compaction.selectors import newest_summaries, summaries_of
+from compaction.selectors import newest_summaries, own_summaries, summaries_of
 
 PINNED = MessageStatus(sign="◆", name="pinned", words="Pinned: sent verbatim")
 SUMMARIES_DRAWN = 150
 MARKS_DRAWN = 100
+CHOICES_SHOWN = 20
 
 _RULE = Q(pinned=True, role=Message.Role.SYSTEM)
 _FINAL_ANSWER = Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
@@ -57,6 +58,11 @@ _OF_SUMMARY = (
     "is_digest",
 )
 
+# What the forms say of a summary that they choose from.
+_OF_CHOICE = (
+    *("reason", "instructions", "covers_from", "covers_through", "message_count"),
+    *("created_at", "is_digest", "branch", "session"),
+)
 _COLUMNS = ("status", "covers_through", "created_at", "branch", "is_digest")
 
 
@@ -293,6 +299,29 @@ def view_for(request: HttpRequest, session: Session) -> BranchView:
         found[session.pk] = BranchView(snapshot=snapshot_of(session))
         request._branch_views = found  # type: ignore[attr-defined]
     return found[session.pk]
+
+
+def newest_summaries_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
+    """Return the newest summaries that count on the active branch, newest first.
+
+    They are read once a request: two forms of the page ask for them.
+    """
+    if session.active_branch is None:
+        return []
+    found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
+    if found is None:
+        branch = session.active_branch
+        if has_ancestors(branch):
+            found = list(summaries_of(branch).only(*_OF_CHOICE)[:CHOICES_SHOWN])
+        else:
+            found = _own_summaries(branch=branch.pk, most=CHOICES_SHOWN)
+        request._newest_summaries = found  # type: ignore[attr-defined]
+    return found
+
+
+@compiled_read
+def _own_summaries(*, branch: UUID) -> QuerySet[SessionSummary]:
+    return own_summaries(branch).only(*_OF_CHOICE)
 
 
 def statuses_of(view: BranchView, rows: list[Message]) -> dict[Any, MessageStatus]:

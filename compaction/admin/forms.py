@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
-from uuid import UUID
 
 from django import forms
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -17,11 +15,9 @@ from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts
-from chatapp.compiled import compiled_read
 from chatapp.models import Session
-from chatapp.selectors import has_ancestors
 from compaction.admin.actions import REFUSALS, queued
-from compaction.admin.branch_view import view_for
+from compaction.admin.branch_view import newest_summaries_of, view_for
 from compaction.admin.restoring import (
     HOLD_FORMS,
     AgainForm,
@@ -39,24 +35,11 @@ from compaction.profiles import current_names, find_profile
 from compaction.runs.lifecycle import RunRequest, request_run
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import assign_profile
-from compaction.selectors import own_summaries, summaries_of
 from compaction.summaries.restore import Restored, restore_summary
 
 Status = SessionSummary.Status
 INSTRUCTIONS_CHARS = 4000
-CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
-_LEAN = (
-    "reason",
-    "instructions",
-    "covers_from",
-    "covers_through",
-    "message_count",
-    "created_at",
-    "is_digest",
-    "branch",
-    "session",
-)
 Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
 
 
@@ -304,7 +287,7 @@ def redo(
 
 
 def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
-    rows = newest_of(request, session)
+    rows = newest_summaries_of(request, session)
     if not rows:
         return None
     return ResummariseForm(data, request=request, summary=rows[0], auto_id="redo_%s")
@@ -365,7 +348,7 @@ def _choice_words(row: SessionSummary) -> str:
 
 
 def _make_take_back(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
-    rows = newest_of(request, session)
+    rows = newest_summaries_of(request, session)
     if not rows:
         return None
     return TakeBackForm(data, rows=rows, may_compact=may_run(request), auto_id="restore_%s")
@@ -389,29 +372,6 @@ def _before_take_back(
 
 
 # --- what the forms choose from -------------------------------------------------------------------
-
-
-def newest_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
-    """Return the newest summaries that count on the active branch, newest first.
-
-    They are read once a request: two forms of the page ask for them.
-    """
-    if session.active_branch is None:
-        return []
-    found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
-    if found is None:
-        branch = session.active_branch
-        if has_ancestors(branch):
-            found = list(summaries_of(branch).only(*_LEAN)[:CHOICES_SHOWN])
-        else:
-            found = _own_summaries(branch=branch.pk, most=CHOICES_SHOWN)
-        request._newest_summaries = found  # type: ignore[attr-defined]
-    return found
-
-
-@compiled_read
-def _own_summaries(*, branch: UUID) -> QuerySet[SessionSummary]:
-    return own_summaries(branch).only(*_LEAN)
 
 
 def may_change_profile(request: HttpRequest) -> bool:

@@ -52,6 +52,9 @@ class TimelineSource(Protocol):
 
     key: str
 
+    def __hash__(self) -> int:
+        """Sources are told apart by what they are: each has its compiled read."""
+
     def rows(self, session: Session) -> QuerySet[Any]:
         """Return the session's rows in any order; of the session, only its key may be looked at."""
 
@@ -161,7 +164,7 @@ def _newest_rows(
 
 
 @cache
-def newest_of(source: Any) -> CompiledRead[Any]:
+def newest_of(source: TimelineSource) -> CompiledRead[Any]:
     """Return the read of a source's newest rows, whose SQL is made once."""
 
     def newest(*, session: UUID) -> QuerySet[Any]:
