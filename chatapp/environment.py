@@ -17,9 +17,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 # None of ours: whenever a process starts, the library would look for them in the metadata of every
 # installed package.
@@ -67,27 +66,22 @@ class VariableError(ImproperlyConfigured):
     """A variable that cannot be used; the text is a sentence that names it."""
 
 
-class SettingsGroup(BaseSettings):
+class SettingsGroup(BaseModel):
     """Settings that belong together: frozen, each one a field declared with `setting`."""
 
-    model_config = SettingsConfigDict(frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, extra="forbid")
     variable_prefix: ClassVar[str] = ""
 
     @classmethod
-    def settings_customise_sources(
-        cls, settings_cls: type[BaseSettings], *args: Any, **kwargs: Any
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read nothing but the variables that are declared."""
-        return (VariableSource(settings_cls),)
-
-    @classmethod
     def from_environment(cls) -> Self:
-        """Return the group as the environment sets it.
+        """Return the group as the environment sets it: by NAME, or by NAME_FILE, which counts more.
 
         Raises VariableError.
         """
+        variables = {each.variable: each.name for each in cls.declarations() if each.variable}
+        texts = texts_of(variables)
         try:
-            return cls()
+            return cls(**{variables[variable]: text for variable, text in texts.items()})
         except ValidationError as error:
             # The error itself would show an address with its password.
             raise VariableError(_sentence(cls, error)) from None
@@ -116,22 +110,6 @@ class SettingsGroup(BaseSettings):
     def declarations(cls) -> list[Declaration]:
         """Return what is known of every setting, in the order of their declaration."""
         return [_declaration(cls, name, field) for name, field in cls.model_fields.items()]
-
-
-class VariableSource(PydanticBaseSettingsSource):
-    """Values of variables by NAME, or by NAME_FILE, which counts more."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the text of a setting's variable; None where it is not set."""
-        group = cast("type[SettingsGroup]", self.settings_cls)
-        variable = _declaration(group, field_name, field).variable
-        return _text_of(variable) if variable else None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the texts of all variables that are set, by the setting's name."""
-        fields = self.settings_cls.model_fields.items()
-        texts = {name: self.get_field_value(field, name)[0] for name, field in fields}
-        return {name: text for name, text in texts.items() if text is not None}
 
 
 def texts_of(variables: Iterable[str]) -> dict[str, str]:

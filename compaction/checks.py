@@ -12,9 +12,6 @@ from django.db import connection
 from chatapp.conf import SETTINGS_TAG
 from chatapp.llm.registry import UnknownModelError, get_model
 from compaction import hooks
-from compaction.attention.alerts import alerting
-from compaction.attention.kinds import KIND_NAMES
-from compaction.attention.webhook import problem_with
 from compaction.conf import CompactionSettings, compaction_settings
 from compaction.engine.profile import (
     DEFAULT_PRESET,
@@ -153,6 +150,14 @@ def check_hooks(**kwargs: Any) -> list[CheckMessage]:
 @register(SETTINGS_TAG, Tags.compatibility)
 def check_alerts(**kwargs: Any) -> list[CheckMessage]:
     """Alerts must have a way to somebody, an address that can be one, and kinds that there are."""
+    told = (compaction_settings.alert_emails, compaction_settings.alert_webhook)
+    if not any((*told, compaction_settings.alert_kinds)):
+        # The list of what needs a look, which every command would load for this.
+        return []
+    from compaction.attention.alerts import alerting
+    from compaction.attention.kinds import KIND_NAMES
+    from compaction.attention.webhook import problem_with
+
     found: list[CheckMessage] = []
     url = compaction_settings.alert_webhook
     if url and (problem := problem_with(url)):

@@ -55,6 +55,13 @@ def find_profile(name: str = "") -> CompactionProfile:
 
 
 @compiled_read
+def current_names() -> QuerySet[CompactionProfile, str]:
+    """Return the names of the current profiles."""
+    rows = CompactionProfile.objects.filter(is_current=True).order_by("name")
+    return rows.values_list("name", flat=True)
+
+
+@compiled_read
 def _current(*, name: str | None) -> QuerySet[CompactionProfile]:
     """Return the current version of a name, or of the default profile."""
     rows = CompactionProfile.objects.filter(is_current=True)

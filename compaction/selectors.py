@@ -101,6 +101,11 @@ def summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
     return _compactions(sparse_q(branch, ACTIVE_SUMMARIES))
 
 
+def own_summaries(branch: UUID) -> QuerySet[SessionSummary]:
+    """Return the same of a branch that begins in no other one, by its key."""
+    return _compactions(Q(branch_id=branch))
+
+
 def _compactions(where: Q) -> QuerySet[SessionSummary]:
     rows = SessionSummary.objects.filter(
         where,
@@ -144,7 +149,9 @@ def branch_summaries_of(branch: Branch) -> QuerySet[SessionSummary]:
     return rows.filter(pk__in=found).order_by("created_at")
 
 
-def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[SessionSummary]:
+def newest_summaries(
+    branch: Branch, limit: int, *, through: int, columns: Sequence[str] = SENT_COLUMNS
+) -> list[SessionSummary]:
     """Return the newest `limit` summaries up to a cursor, oldest of them first.
 
     What an ancestor was summarised to after the fork stands behind the branch's own cursor: those
@@ -153,7 +160,7 @@ def newest_summaries(branch: Branch, limit: int, *, through: int) -> list[Sessio
     rows = summaries_of(branch).filter(covers_through__lte=through)
     # Summaries of one branch never overlap: only a fork reads more than it sends.
     spare = MAX_OVERLAPS if branch.parent_id else 0
-    return list(reversed(without_overlaps(rows.only(*SENT_COLUMNS)[: limit + spare])[:limit]))
+    return list(reversed(without_overlaps(rows.only(*columns)[: limit + spare])[:limit]))
 
 
 def asked_written(branch: Branch, limit: int, *, through: int) -> Statement[list[Any]] | None:

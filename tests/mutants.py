@@ -439,7 +439,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def warm_up() -> None:
     """Load the large libraries, so that no fork has to; those that need settings are left out."""
-    for name in ("django.db.models", "django.test", "openai", "pydantic_settings", "tiktoken"):
+    for name in ("django.db.models", "django.test", "openai", "pydantic", "tiktoken"):
         with suppress(ImportError):
             import_module(name)
 

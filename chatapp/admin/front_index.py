@@ -14,10 +14,10 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group
 from django.db.models import Model
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.text import slugify
 
 from chatapp.admin.models_page import NAME as MODELS_PAGE
+from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import IndexEntry, admin_extensions
 from chatapp.admin.toolkit.permissions import holds
 from chatapp.models import (
@@ -120,7 +120,7 @@ def _ways_of(
             "name": entry.label,
             "does": entry.does,
             "object_name": entry.name,
-            "admin_url": reverse(f"admin:{entry.name}"),
+            "admin_url": html.plain_url(f"admin:{entry.name}"),
             "add_url": None,
             "view_only": True,
             "perms": {"view": True},
@@ -130,7 +130,7 @@ def _ways_of(
 def _group(name: str, ways: list[dict[str, Any]]) -> dict[str, Any]:
     slug = slugify(name)
     # Django takes the page for one of the group's where this stands in its address.
-    url = f"{reverse('admin:index')}#index-{slug}"
+    url = f"{html.plain_url('admin:index')}#index-{slug}"
     return {
         "name": name, "app_label": slug, "app_url": url, "has_module_perms": True, "models": ways,
     }  # fmt: skip

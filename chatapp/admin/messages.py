@@ -44,6 +44,7 @@ from chatapp.admin.toolkit.path_pages import (
 )
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts
 from chatapp.admin.toolkit.tool_calls import calls_shown
+from chatapp.compiled import compiled_read
 from chatapp.groups import group_of
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.pairing import answers
@@ -347,6 +348,11 @@ def shown_messages() -> QuerySet[Message]:
     ).only(*_COLUMNS)
 
 
+@compiled_read
+def _newest_shown(*, branch: UUID) -> QuerySet[Message]:
+    return shown_messages().filter(branch=branch).order_by("-position")
+
+
 def messages_panel(request: HttpRequest, session: Session, view: MessageView) -> Panel:
     """Return the page of messages that `?at=` asks for, each with its status.
 
@@ -356,7 +362,8 @@ def messages_panel(request: HttpRequest, session: Session, view: MessageView) ->
         return Panel.saying(TITLE, TEXTS_HIDDEN)
     page = PathPage(rows=[])
     if session.active_branch is not None:
-        page = read_page(session.active_branch, shown_messages(), at=position_asked_for(request))
+        at = position_asked_for(request)
+        page = read_page(session.active_branch, shown_messages(), at=at, newest=_newest_shown)
     found = view.statuses(page.rows)
     body = render_to_string(
         "admin/chatapp/messages.html",

@@ -37,7 +37,7 @@ EXPORTED_AS = "jsonl"
 
 def owner_url(pk: Any) -> str:
     """Return the address of an owner's page."""
-    return reverse("admin:chatapp_session_owner", args=[pk])
+    return html.keyed_url("admin:chatapp_session_owner", pk)
 
 
 class OwnerPages(ReadOnlyAdmin):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.options import IS_POPUP_VAR
@@ -35,6 +36,7 @@ from chatapp.admin.toolkit.permissions import (
     nameless_link,
 )
 from chatapp.admin.tree_page import TreeOfSession, tree_url
+from chatapp.compiled import compiled_read
 from chatapp.ids import id_q
 from chatapp.llm.registry import UnknownModelError, get_model
 from chatapp.llm.tokens import describe_counter
@@ -181,8 +183,13 @@ class SessionAdmin(SessionListPage, OwnerPages, TreeOfSession):
     def tables_for(self, request: HttpRequest, obj: Session) -> list[Table]:
         """Return the other apps' tables, and the branches, oldest first."""
         further = [table for part in session_parts() for table in part.tables(obj)]
-        rows = obj.branches.order_by("created_at")[: BRANCHES_SHOWN + 1]
-        return [*further, branch_table(request, list(rows), obj)]
+        rows = _oldest_branches(session=obj.pk, most=BRANCHES_SHOWN + 1)
+        return [*further, branch_table(request, rows, obj)]
+
+
+@compiled_read
+def _oldest_branches(*, session: UUID) -> QuerySet[Branch]:
+    return Branch.objects.filter(session=session).order_by("created_at")
 
 
 def branch_table(request: HttpRequest, branches: list[Branch], session: Session) -> Table:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -32,6 +33,7 @@ from chatapp.admin.toolkit.timeline import (
     read_timeline,
 )
 from chatapp.audit import AuditEntry, name_of
+from chatapp.compiled import compiled_read
 from chatapp.messages.wire import LEFT_OUT
 from chatapp.models import AnswerRequest, Branch, Incident, Message, Session
 
@@ -135,15 +137,12 @@ class IncompleteAnswers:
         )
 
 
+_OURS: Sequence[TimelineSource] = (Incidents(), IncompleteAnswers(), Replays(), AuditEntries())
+
+
 def timeline_sources() -> list[TimelineSource]:
     """Return the tables that a timeline is merged from: ours, and those of other apps."""
-    ours: list[TimelineSource] = [
-        Incidents(),
-        IncompleteAnswers(),
-        Replays(),
-        AuditEntries(),
-    ]
-    found = {each.key: each for each in ours}
+    found = {each.key: each for each in _OURS}
     for extension in admin_extensions():
         found |= {each.key: each for each in extension.timeline_sources}
     return list(found.values())
@@ -167,7 +166,7 @@ class TimelineOfSession(RequestPage):
                 row.text if texts else f"{incidents.code_words(row.code)}.",
                 html.change_url(Incident, row.pk),
             )
-            for row in warnings_of(obj)
+            for row in warnings_of(session=obj.pk)
         ]
 
     def timeline_panel(self, request: HttpRequest, session: Session) -> Panel:
@@ -216,7 +215,8 @@ class TimelineOfSession(RequestPage):
         return read_timeline(session, timeline_sources(), before=before, texts=texts)
 
 
-def warnings_of(session: Session) -> QuerySet[Incident]:
+@compiled_read
+def warnings_of(*, session: UUID) -> QuerySet[Incident]:
     """Return a session's warnings: one a code, found by the index that keeps them so few."""
     rows = Incident.objects.filter(session=session, kind=Incident.Kind.WARNING)
     return rows.only("text", "code").order_by("code")
@@ -224,7 +224,7 @@ def warnings_of(session: Session) -> QuerySet[Incident]:
 
 def timeline_url(session: Any, **place: TimelinePlace | str) -> str:
     """Return the address of a session's timeline, or of a page of it; takes a session or its id."""
-    url = reverse("admin:chatapp_session_timeline", args=[getattr(session, "pk", session)])
+    url = html.keyed_url("admin:chatapp_session_timeline", getattr(session, "pk", session))
     query = {name: str(value) for name, value in place.items()}
     return f"{url}?{urlencode(query)}" if query else url
 

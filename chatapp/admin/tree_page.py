@@ -12,7 +12,7 @@ from uuid import UUID
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, path
 from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
@@ -189,7 +189,7 @@ class _Shown:
 
 def tree_url(session: Any, **query: Any) -> str:
     """Return the address of a session's tree; takes a session or its id."""
-    url = reverse("admin:chatapp_session_tree", args=[getattr(session, "pk", session)])
+    url = html.keyed_url("admin:chatapp_session_tree", getattr(session, "pk", session))
     return f"{url}?{urlencode(query)}" if query else url
 
 

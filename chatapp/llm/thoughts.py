@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from chatapp.messages.patterns import lazy_pattern
 from chatapp.messages.vendor import THOUGHT_PARTS, THOUGHT_TEXTS
 
 _PART_KINDS = ("thinking", "reasoning", "thought", "redacted_thinking")
@@ -48,7 +49,7 @@ _ATTRIBUTES = (
     rf"(?:\s{{1,8}}[a-z][\w:.-]{{0,40}}\s{{0,2}}=\s{{0,2}}{_VALUE}){{0,8}}\s{{0,8}}>"
 )
 _OF_NAMES = rf"<(?:{'|'.join(_NAMES)})"
-_BEGUN = re.compile(rf"{_OF_NAMES}\s[^<>]{{0,{_LONGEST_ATTRIBUTES}}}\Z", re.IGNORECASE)
+_BEGUN = lazy_pattern(rf"{_OF_NAMES}\s[^<>]{{0,{_LONGEST_ATTRIBUTES}}}\Z", re.IGNORECASE)
 """A tag of which the attributes are not all there yet."""
 _LONGEST_BEGUN = max(map(len, _NAMES)) + _LONGEST_ATTRIBUTES + 2
 
@@ -58,18 +59,18 @@ def _any_of(tags: Sequence[str]) -> str:
 
 
 _OPENINGS = rf"{_any_of(tuple(_TAGS))}|{_OF_NAMES}{_ATTRIBUTES}"
-_OPENING = re.compile(_OPENINGS, re.IGNORECASE)
-_CLOSING = {closing: re.compile(re.escape(closing), re.IGNORECASE) for closing in _CLOSINGS}
+_OPENING = lazy_pattern(_OPENINGS, re.IGNORECASE)
+_CLOSING = {closing: lazy_pattern(re.escape(closing), re.IGNORECASE) for closing in _CLOSINGS}
 # A longer run of backticks is several: none is waited for without end.
 _LONGEST_TICKS = 64
-_MARK = re.compile(
+_MARK = lazy_pattern(
     rf"(?P<code>`{{1,{_LONGEST_TICKS}}})|(?P<line>\n)|(?P<opening>{_OPENINGS})"
     rf"|(?P<closing>{_any_of(_CLOSINGS)})",
     re.IGNORECASE,
 )
-_BEGINNING = re.compile(rf"[`\n{re.escape(''.join({tag[0] for tag in (*_TAGS, *_CLOSINGS)}))}]")
+_BEGINNING = lazy_pattern(rf"[`\n{re.escape(''.join({tag[0] for tag in (*_TAGS, *_CLOSINGS)}))}]")
 # What remains of a chat template between thoughts and answer.
-_TEMPLATE = re.compile(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?\Z")
+_TEMPLATE = lazy_pattern(r"(?:<\|end\|>)?(?:<\|start\|>assistant)?\Z")
 # Blanks that may stand before a tag. Behind more than so many nobody expects one.
 _BLANKS = " \t\r\n\f\v\u00a0\u200b\u2060\ufeff"
 _LONGEST_LEAD = 1000

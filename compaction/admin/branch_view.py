@@ -19,10 +19,13 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.path_pages import KEPT, RULE, MessageStatus
+from chatapp.compiled import compiled_read
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import (
     Segment,
+    has_ancestors,
+    is_own,
     messages_through,
     pinned_messages,
     placeholders,
@@ -34,14 +37,16 @@ from compaction.branches.pins import share_of_pins
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.branches.tail import QUESTIONS
 from compaction.models import SessionSummary, SessionSummaryMessage
-from compaction.selectors import newest_summaries, summaries_of
+from compaction.selectors import newest_summaries, own_summaries, summaries_of
 
 PINNED = MessageStatus(sign="◆", name="pinned", words="Pinned: sent verbatim")
 SUMMARIES_DRAWN = 150
 MARKS_DRAWN = 100
+CHOICES_SHOWN = 20
 
 _RULE = Q(pinned=True, role=Message.Role.SYSTEM)
 _FINAL_ANSWER = Q(role=Message.Role.ASSISTANT, tool_calls__isnull=True)
+_TELLING = Q(**QUESTIONS) | _FINAL_ANSWER
 _LEAN = ("branch", "position", "role", "kind", "tokens", "tokens_through", "pinned")
 _OF_SUMMARY = (
     "covers_from",
@@ -53,6 +58,11 @@ _OF_SUMMARY = (
     "is_digest",
 )
 
+# What the forms say of a summary that they choose from.
+_OF_CHOICE = (
+    *("reason", "instructions", "covers_from", "covers_through", "message_count"),
+    *("created_at", "is_digest", "branch", "session"),
+)
 _COLUMNS = ("status", "covers_through", "created_at", "branch", "is_digest")
 
 
@@ -94,19 +104,26 @@ class BranchView:
     @cached_property
     def pinned(self) -> list[Message]:
         """The newest pinned messages in order, one more than is drawn."""
-        return _newest(pinned_messages(self.branch))
+        if has_ancestors(self.branch):
+            return _newest(pinned_messages(self.branch))
+        return _own_pins(branch=self.branch.pk, most=MARKS_DRAWN + 1)[::-1]
 
     @cached_property
     def placeholders(self) -> list[Message]:
         """The newest placeholders in order, one more than is drawn."""
-        return _newest(placeholders(self.branch))
+        if has_ancestors(self.branch):
+            return _newest(placeholders(self.branch))
+        return _own_placeholders(branch=self.branch.pk, most=MARKS_DRAWN + 1)[::-1]
 
     @cached_property
     def summaries(self) -> list[SessionSummary]:
         """The newest summaries that count, oldest of them first, one more than is drawn."""
-        chain = newest_summaries(self.branch, SUMMARIES_DRAWN + 1, through=self.cursor)
-        rows = SessionSummary.objects.only(*_OF_SUMMARY).in_bulk([row.pk for row in chain])
-        return [rows[row.pk] for row in chain]
+        if not self.cursor:
+            # A summary covers a message at least.
+            return []
+        return newest_summaries(
+            self.branch, SUMMARIES_DRAWN + 1, through=self.cursor, columns=_OF_SUMMARY
+        )
 
     # --- what is sent verbatim --------------------------------------------------------------------
 
@@ -157,7 +174,9 @@ class BranchView:
         return found[0] if found else None
 
     def _ends_earlier(self) -> bool:
-        telling = self._rows.filter(Q(**QUESTIONS) | _FINAL_ANSWER)
+        if is_own(self.branch, self.sent_from - 1):
+            return bool(_own_telling(branch=self.branch.pk, after=self.sent_from - 1, most=1))
+        telling = self._rows.filter(_TELLING)
         return bool(rows_from(self.branch, telling, start=self.sent_from, most=1))
 
     # --- sums -------------------------------------------------------------------------------------
@@ -245,7 +264,29 @@ class BranchView:
 
 def _newest(rows: QuerySet[Message]) -> list[Message]:
     """Return the newest of the rows in order, one more than is drawn."""
-    return list(rows.only(*_LEAN).order_by("-position")[: MARKS_DRAWN + 1])[::-1]
+    return list(_from_the_end(rows)[: MARKS_DRAWN + 1])[::-1]
+
+
+def _from_the_end(rows: QuerySet[Message]) -> QuerySet[Message]:
+    return rows.only(*_LEAN).order_by("-position")
+
+
+@compiled_read
+def _own_telling(*, branch: UUID, after: int) -> QuerySet[Message, tuple[int]]:
+    rows = Message.objects.filter(_TELLING, branch=branch, position__gt=after)
+    return rows.filter(kind__in=Message.SPOKEN).order_by("position").values_list("position")
+
+
+@compiled_read
+def _own_pins(*, branch: UUID) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, pinned=True, kind__in=Message.SPOKEN)
+    return _from_the_end(rows)
+
+
+@compiled_read
+def _own_placeholders(*, branch: UUID) -> QuerySet[Message]:
+    rows = Message.objects.filter(branch=branch, kind=Message.Kind.PLACEHOLDER)
+    return _from_the_end(rows)
 
 
 def view_for(request: HttpRequest, session: Session) -> BranchView:
@@ -258,6 +299,29 @@ def view_for(request: HttpRequest, session: Session) -> BranchView:
         found[session.pk] = BranchView(snapshot=snapshot_of(session))
         request._branch_views = found  # type: ignore[attr-defined]
     return found[session.pk]
+
+
+def newest_summaries_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
+    """Return the newest summaries that count on the active branch, newest first.
+
+    They are read once a request: two forms of the page ask for them.
+    """
+    if session.active_branch is None:
+        return []
+    found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
+    if found is None:
+        branch = session.active_branch
+        if has_ancestors(branch):
+            found = list(summaries_of(branch).only(*_OF_CHOICE)[:CHOICES_SHOWN])
+        else:
+            found = _own_summaries(branch=branch.pk, most=CHOICES_SHOWN)
+        request._newest_summaries = found  # type: ignore[attr-defined]
+    return found
+
+
+@compiled_read
+def _own_summaries(*, branch: UUID) -> QuerySet[SessionSummary]:
+    return own_summaries(branch).only(*_OF_CHOICE)
 
 
 def statuses_of(view: BranchView, rows: list[Message]) -> dict[Any, MessageStatus]:

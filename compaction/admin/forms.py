@@ -17,7 +17,7 @@ from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
 from chatapp.admin.toolkit.permissions import holds, may_run, may_see_texts
 from chatapp.models import Session
 from compaction.admin.actions import REFUSALS, queued
-from compaction.admin.branch_view import view_for
+from compaction.admin.branch_view import newest_summaries_of, view_for
 from compaction.admin.restoring import (
     HOLD_FORMS,
     AgainForm,
@@ -31,21 +31,15 @@ from compaction.engine.parameters import Profile
 from compaction.engine.policy.reasons import Reason
 from compaction.errors import CompactionError
 from compaction.models import CompactionProfile, CompactionRun, SessionSummary
-from compaction.profiles import find_profile
+from compaction.profiles import current_names, find_profile
 from compaction.runs.lifecycle import RunRequest, request_run
 from compaction.runs.resummarize import resummarize
 from compaction.runs.scheduling import assign_profile
-from compaction.selectors import summaries_of
 from compaction.summaries.restore import Restored, restore_summary
 
 Status = SessionSummary.Status
 INSTRUCTIONS_CHARS = 4000
-CHOICES_SHOWN = 20
 _KEEP = Profile.__dataclass_fields__["keep_last_n"].metadata
-_LEAN = (
-    *("reason", "instructions", "covers_from", "covers_through", "message_count"),
-    *("created_at", "is_digest", "branch", "session"),
-)
 Do = Callable[[HttpRequest, Any, dict[str, Any]], SafeString | str]
 
 
@@ -293,7 +287,7 @@ def redo(
 
 
 def _make_redo(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
-    rows = newest_of(request, session)
+    rows = newest_summaries_of(request, session)
     if not rows:
         return None
     return ResummariseForm(data, request=request, summary=rows[0], auto_id="redo_%s")
@@ -320,7 +314,7 @@ def _make_profile(request: HttpRequest, session: Session, data: Any) -> forms.Fo
     if data is None:
         with suppress(*REFUSALS):
             own = view_for(request, session).snapshot.state.profile
-    return ProfileForm(data, names=profile_names(), initial={"profile": own}, auto_id="profile_%s")
+    return ProfileForm(data, names=current_names(), initial={"profile": own}, auto_id="profile_%s")
 
 
 def _change_profile(request: HttpRequest, session: Session, data: dict[str, Any]) -> SafeString:
@@ -359,7 +353,7 @@ def _choice_words(row: SessionSummary) -> str:
 
 
 def _make_take_back(request: HttpRequest, session: Session, data: Any) -> forms.Form | None:
-    rows = newest_of(request, session)
+    rows = newest_summaries_of(request, session)
     if not rows:
         return None
     return TakeBackForm(data, rows=rows, may_compact=may_run(request), auto_id="restore_%s")
@@ -383,27 +377,6 @@ def _before_take_back(
 
 
 # --- what the forms choose from -------------------------------------------------------------------
-
-
-def newest_of(request: HttpRequest, session: Session) -> list[SessionSummary]:
-    """Return the newest summaries that count on the active branch, newest first.
-
-    They are read once a request: two forms of the page ask for them.
-    """
-    if session.active_branch is None:
-        return []
-    found: list[SessionSummary] | None = getattr(request, "_newest_summaries", None)
-    if found is None:
-        rows = summaries_of(session.active_branch).only(*_LEAN)
-        found = list(rows[:CHOICES_SHOWN])
-        request._newest_summaries = found  # type: ignore[attr-defined]
-    return found
-
-
-def profile_names() -> list[str]:
-    """Return the names of the current profiles."""
-    rows = CompactionProfile.objects.filter(is_current=True).order_by("name")
-    return list(rows.values_list("name", flat=True))
 
 
 def may_change_profile(request: HttpRequest) -> bool:

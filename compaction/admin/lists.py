@@ -233,10 +233,10 @@ def run_table(title: str, runs: Iterable[CompactionRun], *, more: Link | None = 
 
 
 def summary_table(
-    title: str, summaries: QuerySet[SessionSummary], *, more: Link | None = None
+    title: str, summaries: Iterable[SessionSummary], *, more: Link | None = None
 ) -> Table:
-    """Return a table of summaries, without their texts."""
-    return table_of(title, summaries.defer(*LONG_SUMMARY), SUMMARY_CELLS, more=more)
+    """Return a table of summaries, which shows none of what LONG_SUMMARY names."""
+    return table_of(title, summaries, SUMMARY_CELLS, more=more)
 
 
 def source_table(summary: SessionSummary) -> Table:

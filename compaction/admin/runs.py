@@ -26,7 +26,14 @@ from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.actions import cancel_and_tell, for_each, queued
 from compaction.admin.breakers import OPEN
-from compaction.admin.lists import BY_REASON, BY_RUN_STATUS, BY_TRIGGER, step_table, summary_table
+from compaction.admin.lists import (
+    BY_REASON,
+    BY_RUN_STATUS,
+    BY_TRIGGER,
+    LONG_SUMMARY,
+    step_table,
+    summary_table,
+)
 from compaction.admin.recovery_drawing import recovery_panels
 from compaction.admin.run_tree import tree_panel
 from compaction.limits.circuit_breaker import BREAKER_OPEN
@@ -251,7 +258,8 @@ class CompactionRunAdmin(WideList):
 
     def tables_for(self, request: HttpRequest, obj: CompactionRun) -> list[Table]:
         """Return the summary it made and its steps."""
-        made = summary_table("Summary", obj.summaries.order_by("created_at")[:SUMMARIES_SHOWN])
+        rows = obj.summaries.order_by("created_at").defer(*LONG_SUMMARY)
+        made = summary_table("Summary", rows[:SUMMARIES_SHOWN])
         return [*([made] if made.rows else []), step_table(obj)]
 
 

@@ -19,9 +19,9 @@ from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.lists import Condition, by_condition
 from chatapp.database import database_now
 from chatapp.models import Session
-from compaction.admin.forms import profile_names
 from compaction.admin.lists import UNFINISHED_STATUSES
 from compaction.models import CompactionRun, CompactionState
+from compaction.profiles import current_names
 
 COMPACTING, QUEUED, FAILING, HELD, SUMMARISED, WHOLE = (
     "compacting", "queued", "failing", "held", "summarised", "whole",
@@ -124,7 +124,7 @@ class ByProfile(admin.SimpleListFilter):
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         """Return the profiles by name, and the default."""
-        return [(DEFAULT, "The default"), *((name, name) for name in profile_names())]
+        return [(DEFAULT, "The default"), *((name, name) for name in current_names())]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """Keep the sessions of one profile; those that name none, or whose state is not stored."""

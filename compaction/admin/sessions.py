@@ -18,14 +18,21 @@ from chatapp.admin.toolkit.extension import MessageView, SessionAction, SessionP
 from chatapp.admin.toolkit.page_parts import Link, Panel, Table
 from chatapp.admin.toolkit.path_pages import place_url
 from chatapp.admin.toolkit.permissions import may_run
+from chatapp.compiled import compiled_read
 from chatapp.context.assembly import Context
 from chatapp.models import Session
+from chatapp.round_trips import together
 from compaction.admin.actions import REFUSALS, for_each
 from compaction.admin.branch_view import BranchView, statuses_of, summary_link, view_for
 from compaction.admin.bulk import bulk_links
 from compaction.admin.comparison import compare_url
 from compaction.admin.forms import SESSION_FORMS, compact, redo
-from compaction.admin.lists import UNFINISHED_STATUSES, run_table, summary_table
+from compaction.admin.lists import (
+    LONG_SUMMARY,
+    UNFINISHED_STATUSES,
+    run_table,
+    summary_table,
+)
 from compaction.admin.meter import meter_panel
 from compaction.admin.quality_plots import decay_panel
 from compaction.admin.session_states import BY_PROFILE, BY_STATE, states_of_sessions
@@ -76,13 +83,18 @@ def under_way_in(session: Session) -> list[Link]:
 
 def live_in(session: Session) -> str:
     """Return how far the session's unfinished run is; nothing where there is none."""
-    runs = CompactionRun.objects.filter(session=session, status__in=UNFINISHED_STATUSES)
-    run = runs.only("status", "error_code", "model_calls").order_by("-status", "created_at").first()
+    run = _unfinished.first(session=session.pk)
     if run is None:
         return ""
     if run.status == CompactionRun.Status.QUEUED:
         return "A run waits for a worker."
     return f"A run works: {formatting.plural(run.model_calls, 'model call')} so far."
+
+
+@compiled_read
+def _unfinished(*, session: UUID) -> QuerySet[CompactionRun]:
+    runs = CompactionRun.objects.filter(session=session, status__in=UNFINISHED_STATUSES)
+    return runs.only("status", "error_code", "model_calls").order_by("-status", "created_at")
 
 
 def panels_of(request: HttpRequest, session: Session) -> list[Panel]:
@@ -109,20 +121,31 @@ def messages_of(request: HttpRequest, session: Session) -> MessageView | None:
 def tables_of(session: Session) -> list[Table]:
     """Return the newest runs and summaries."""
     of_session: dict[str, Any] = {"session__id__exact": session.pk}
-    runs = CompactionRun.objects.filter(session=session).order_by("-created_at", "-id")
-    summaries = SessionSummary.objects.filter(session=session).order_by("-created_at", "-id")
+    runs = _newest_runs.asked(session=session.pk, most=ROWS_SHOWN)
+    runs, summaries = together(runs, _newest_summaries.asked(session=session.pk, most=ROWS_SHOWN))
     return [
         run_table(
             "Newest runs",
-            runs[:ROWS_SHOWN],
+            runs,
             more=Link.to_list("All runs", CompactionRun, **of_session),
         ),
         summary_table(
             "Newest summaries",
-            summaries[:ROWS_SHOWN],
+            summaries,
             more=Link.to_list("All summaries", SessionSummary, **of_session),
         ),
     ]
+
+
+@compiled_read
+def _newest_runs(*, session: UUID) -> QuerySet[CompactionRun]:
+    return CompactionRun.objects.filter(session=session).order_by("-created_at", "-id")
+
+
+@compiled_read
+def _newest_summaries(*, session: UUID) -> QuerySet[SessionSummary]:
+    rows = SessionSummary.objects.filter(session=session).order_by("-created_at", "-id")
+    return rows.defer(*LONG_SUMMARY)
 
 
 # --- actions of the list --------------------------------------------------------------------------

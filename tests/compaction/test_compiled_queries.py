@@ -14,16 +14,24 @@ from django.db import connection, transaction
 from django.db.models import Model, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
+from django.db.models.sql.compiler import SQLCompiler
+from django.test import Client
+from django.urls import URLResolver, reverse
 
+import chatapp.admin  # noqa: F401
+import compaction.admin  # noqa: F401
 from chatapp import compiled
+from chatapp.admin.timeline import timeline_sources
+from chatapp.admin.toolkit.timeline import newest_of
 from chatapp.answer_requests import AnswerRequest
+from chatapp.audit import AuditEntry
 from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
-from chatapp.models import Message, Session
+from chatapp.models import Branch, Incident, Message, Session
 from chatapp.round_trips import Statement
 from chatapp.selectors import pinned_sums, pins_behind
 from chatapp.transcript import set_pinned
 from compaction.branches.snapshot import snapshot_of
-from compaction.models import CompactionProfile, CompactionRun
+from compaction.models import CompactionProfile, CompactionRun, RecoveryStep
 from compaction.profiles import save_profile
 from compaction.runs.lifecycle import waiting_run
 from compaction.runs.scheduling import assign_profile
@@ -33,10 +41,16 @@ from tests.factories import SessionFactory, api_key, store, talk
 from tests.facts import seed
 
 pytestmark = pytest.mark.django_db
-# Made when the product was loaded: those of tests come later.
+# Statements of a session's page that are no compiled ones, and addresses that it looks up. There
+# were 28 and 95.
+MOST_MADE_ANEW, MOST_REVERSED = 10, 60
+# Those of a timeline are made when its tables are first read.
+for source in timeline_sources():
+    newest_of(source)
 ADMISSION = "compaction.summaries.summarizer._look"
 """What is asked before a model is: of the reads here the only one that chosen sentences go without.
 """
+# Made when the product was loaded: those of tests come later.
 OURS = [one for one in compiled._Compiled.every if one.build.__module__.split(".")[0] != "tests"]
 
 
@@ -149,7 +163,27 @@ def take_a_turn_that_leaves_messages_out(session: Session) -> None:
     say(session, "What is left out?")
 
 
-def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
+def see_what_is_told_of_a_session(admin_client: Client, session: Session) -> None:
+    """Ask for its page where there is something to tell from each of its tables."""
+    session.refresh_from_db()
+    branch = session.branch
+    of_session: dict[str, Any] = {"session": session, "branch": branch}
+    RecoveryStep.objects.create(
+        **of_session, recovery=UUID(int=1), order=1, action="truncate", outcome="smaller"
+    )
+    Incident.objects.create(**of_session, kind="warning", code="odd", text="It is odd.")
+    AuditEntry.objects.create(**of_session, actor=session.owner, action="pinned", text="By hand.")
+    Branch.objects.create(session=session, parent=branch, fork_position=1, kind="replay")
+    CompactionRun.objects.create(
+        **of_session,
+        trigger="proactive",
+        profile=CompactionProfile.objects.get(is_default=True, is_current=True),
+    )
+    page = reverse("admin:chatapp_session_change", args=[session.pk])
+    assert admin_client.get(page).status_code == 200
+
+
+def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client, admin_client):
     session = SessionFactory()
     store(session, [{"role": "system", "content": "Be brief."}, *talk(12, words=40)])
     assert [pin.role for pin in pins_behind(session.branch, 0)] == ["system"]
@@ -172,6 +206,7 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client):
     assert execute_run(waiting_run(session.branch).pk).is_finished
     key = {"Authorization": f"Bearer {api_key(session.owner)}"}
     assert client.get(f"/api/v1/sessions/{session.pk}/messages/", headers=key).status_code == 200
+    see_what_is_told_of_a_session(admin_client, session)
     reads = {name_of(one) for one in OURS if isinstance(one, CompiledRead)} - {ADMISSION}
     # Where writers queue up by themselves, nobody waits for an owner's row.
     if not connection.features.has_select_for_update:
@@ -307,3 +342,33 @@ def test_a_database_router_is_asked_about_the_model_that_is_read(settings):
     settings.DATABASE_ROUTERS = [router]
     say(session, "Hello")
     assert {"chatapp.Message", "chatapp.Session", "chatapp.LearnedLimits"} <= set(router.asked)
+
+
+def test_a_sessions_page_makes_little_anew(admin_client, monkeypatch):
+    """What was built, compiled and resolved for one session's page serves the next one's, too.
+
+    Making SQL, reversing addresses and Django's own templates were two thirds of the page.
+    """
+    pages = []
+    for _ in range(2):
+        session = SessionFactory()
+        store(session, talk(40, words=12))
+        compact(session, keep_last_n=4)
+        pages.append(reverse("admin:chatapp_session_change", args=[session.pk]))
+    assert admin_client.get(pages[0]).status_code == 200
+    made = {"SQL": 0, "addresses": 0}
+    execute, look_up = SQLCompiler.execute_sql, URLResolver._reverse_with_prefix
+
+    def executed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made["SQL"] += 1
+        return execute(self, *args, **kwargs)
+
+    def looked_up(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made["addresses"] += 1
+        return look_up(self, *args, **kwargs)
+
+    monkeypatch.setattr(SQLCompiler, "execute_sql", executed)
+    monkeypatch.setattr(URLResolver, "_reverse_with_prefix", looked_up)
+    assert admin_client.get(pages[1]).status_code == 200
+    assert made["SQL"] <= MOST_MADE_ANEW, made
+    assert made["addresses"] <= MOST_REVERSED, made

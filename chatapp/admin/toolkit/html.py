@@ -24,24 +24,39 @@ KEY_PLACE = "~key~"
 
 def change_url(model: type[Model], pk: Any) -> str:
     """Return the address of a row's page."""
+    return keyed_url(_name_of(model, "change"), pk)
+
+
+def keyed_url(name: str, pk: Any) -> str:
+    """Return the address of a page that is named with one key."""
     if isinstance(pk, UUID | int):
         # A page leads to dozens of rows: their keys need no quoting, and one address tells all.
-        before, after = _around_key(model, get_script_prefix(), get_urlconf())
+        before, after = _around_key(name, get_script_prefix(), get_urlconf())
         return f"{before}{pk}{after}"
-    return reverse(_name_of(model, "change"), args=[pk])
+    return reverse(name, args=[pk])
 
 
 def list_url(model: type[Model], **filters: Any) -> str:
     """Return the address of a model's list, filtered."""
-    url = reverse(_name_of(model, "changelist"))
+    url = plain_url(_name_of(model, "changelist"))
     return f"{url}?{urlencode(filters)}" if filters else url
 
 
 @lru_cache(maxsize=256)
-def _around_key(model: type[Model], prefix: str, urlconf: str | None) -> tuple[str, str]:
-    """Return what stands before and behind a row's key in the address of its page."""
-    before, _, after = reverse(_name_of(model, "change"), args=[KEY_PLACE]).partition(KEY_PLACE)
+def _around_key(name: str, prefix: str, urlconf: str | None) -> tuple[str, str]:
+    """Return what stands before and behind a row's key in the address of a page."""
+    before, _, after = reverse(name, args=[KEY_PLACE]).partition(KEY_PLACE)
     return before, after
+
+
+def plain_url(name: str) -> str:
+    """Return the address of a page that is named with nothing else."""
+    return _found_once(name, get_script_prefix(), get_urlconf())
+
+
+@lru_cache(maxsize=256)
+def _found_once(name: str, prefix: str, urlconf: str | None) -> str:
+    return reverse(name)
 
 
 def _name_of(model: type[Model], page: str) -> str:

@@ -7,15 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from chatapp.admin.toolkit import html
+from chatapp.compiled import CompiledRead, compiled_read
 from chatapp.models import POSITION_STEP, Branch, Message, Session
-from chatapp.selectors import rows_before, rows_from
+from chatapp.selectors import has_ancestors, rows_before, rows_from
 
 PAGE_ROWS = 25
 ANCHOR = "messages"
@@ -49,21 +50,42 @@ class PathPage:
     newer: int | None = None
 
 
-def read_page(branch: Branch, rows: QuerySet[Message], *, at: int | None) -> PathPage:
+def read_page(
+    branch: Branch, rows: QuerySet[Message], *, at: int | None, newest: CompiledRead[Message]
+) -> PathPage:
     """Return the page whose first row stands at `at` or behind it.
 
-    None, or a place behind everything, is the newest page.
+    None, or a place behind everything, is the newest page. `rows` are all there are, and `newest`
+    reads the same of one branch from its end.
     """
     found: list[Message] = []
     if at is not None:
         found = rows_from(branch, rows, start=at, most=PAGE_ROWS + 1)
     newer = found[PAGE_ROWS].position if len(found) > PAGE_ROWS else None
-    found = found[:PAGE_ROWS] or rows_before(branch, rows, most=PAGE_ROWS)
+    found = found[:PAGE_ROWS]
+    if not found and not has_ancestors(branch):
+        found = newest(branch=branch.pk, most=PAGE_ROWS)[::-1]
+    elif not found:
+        found = rows_before(branch, rows, most=PAGE_ROWS)
     if not found:
         return PathPage(rows=[])
-    places = rows.only("position")
-    before = rows_before(branch, places, end=found[0].position, most=PAGE_ROWS)
-    return PathPage(rows=found, older=before[0].position if before else None, newer=newer)
+    return PathPage(rows=found, older=_page_before(branch, found[0].position), newer=newer)
+
+
+def _page_before(branch: Branch, position: int) -> int | None:
+    """Return where the page before a position begins; None where nothing stands before it."""
+    if not has_ancestors(branch):
+        places = _own_places_before(branch=branch.pk, before=position, most=PAGE_ROWS)
+        return places[-1] if places else None
+    rows = Message.objects.only("position")
+    found = rows_before(branch, rows, end=position, most=PAGE_ROWS)
+    return found[0].position if found else None
+
+
+@compiled_read
+def _own_places_before(*, branch: UUID, before: int) -> QuerySet[Message, int]:
+    rows = Message.objects.filter(branch=branch, position__lt=before).order_by("-position")
+    return rows.values_list("position", flat=True)
 
 
 def position_asked_for(request: HttpRequest) -> int | None:
@@ -86,9 +108,9 @@ def place_on(page: str, position: int | None) -> str:
 
 def request_url(session: Session) -> str:
     """Return the address of the page that shows what a session's next request sends."""
-    return reverse("admin:chatapp_session_request", args=[session.pk])
+    return html.keyed_url("admin:chatapp_session_request", session.pk)
 
 
 def answer_request_url(message_id: Any) -> str:
     """Return the address of the page that shows what an answer was given."""
-    return reverse("admin:chatapp_message_request", args=[message_id])
+    return html.keyed_url("admin:chatapp_message_request", message_id)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Protocol
+from uuid import UUID
 
 from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
@@ -13,7 +15,9 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit.page_parts import Link
+from chatapp.compiled import CompiledRead, compiled_read
 from chatapp.models import Branch, Session
+from chatapp.round_trips import together
 
 PAGE_ENTRIES = 25
 _BETWEEN = "~"
@@ -48,8 +52,11 @@ class TimelineSource(Protocol):
 
     key: str
 
+    def __hash__(self) -> int:
+        """Sources are told apart by what they are: each has its compiled read."""
+
     def rows(self, session: Session) -> QuerySet[Any]:
-        """Return the session's rows in any order."""
+        """Return the session's rows in any order; of the session, only its key may be looked at."""
 
     def entries(
         self, session: Session, rows: Sequence[Any], *, texts: bool
@@ -122,12 +129,20 @@ def read_timeline(
     entries are those for operators who may not see any.
     """
     down = after is None
-    found: list[tuple[TimelinePlace, Any]] = []
-    for source in sources:
-        rows = _beyond(source.rows(session), source.key, before if down else after, down)
+    if before is None and after is None:
+        of_sources = _newest_rows(session, sources, most=most + 1)
+    else:
         order = ("-created_at", "-pk") if down else ("created_at", "pk")
-        for row in rows.order_by(*order)[: most + 1]:
-            found.append((TimelinePlace(at=row.created_at, key=source.key, pk=row.pk), row))
+        beyond = [
+            _beyond(source.rows(session), source.key, before if down else after, down)
+            for source in sources
+        ]
+        of_sources = [list(rows.order_by(*order)[: most + 1]) for rows in beyond]
+    found = [
+        (TimelinePlace(at=row.created_at, key=source.key, pk=row.pk), row)
+        for source, rows in zip(sources, of_sources, strict=True)
+        for row in rows
+    ]
     found.sort(key=lambda one: one[0].order, reverse=down)
     more = len(found) > most
     kept = sorted(found[:most], key=lambda one: one[0].order, reverse=True)
@@ -138,6 +153,25 @@ def read_timeline(
         older=kept[-1][0] if more or not down else None,
         newer=kept[0][0] if (before is not None if down else more) else None,
     )
+
+
+def _newest_rows(
+    session: Session, sources: Sequence[TimelineSource], *, most: int
+) -> list[list[Any]]:
+    """Return each source's newest rows, asked for in one message: every session's page does."""
+    reads = [newest_of(source).asked(session=session.pk, most=most) for source in sources]
+    return together(*reads) if reads else []
+
+
+@cache
+def newest_of(source: TimelineSource) -> CompiledRead[Any]:
+    """Return the read of a source's newest rows, whose SQL is made once."""
+
+    def newest(*, session: UUID) -> QuerySet[Any]:
+        return source.rows(Session(pk=session)).order_by("-created_at", "-pk")
+
+    newest.__name__ = f"newest_of_{source.key}"
+    return compiled_read(newest)
 
 
 def _beyond(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Set
+
+from chatapp.messages.patterns import lazy_pattern
 
 _MONTHS = {
     name: number
@@ -29,22 +30,24 @@ _MONTHS = {
 _MONTH = "|".join(sorted(_MONTHS, key=len, reverse=True))
 # Each begins with a digit and looks back behind it: so the search passes quickly over the rest.
 _FIRST = "[0-9](?<![0-9][0-9])"
-_ISO_DAY = re.compile(rf"({_FIRST}[0-9]{{3}})[-/]([0-9]{{1,2}})[-/]([0-9]{{1,2}})(?![0-9])")
-_DOTTED_DAY = re.compile(rf"({_FIRST}[0-9]?)[./]([0-9]{{1,2}})[./]([0-9]{{4}}|[0-9]{{2}})(?![0-9])")
-_DAY_FIRST = re.compile(
+_ISO_DAY = lazy_pattern(rf"({_FIRST}[0-9]{{3}})[-/]([0-9]{{1,2}})[-/]([0-9]{{1,2}})(?![0-9])")
+_DOTTED_DAY = lazy_pattern(
+    rf"({_FIRST}[0-9]?)[./]([0-9]{{1,2}})[./]([0-9]{{4}}|[0-9]{{2}})(?![0-9])"
+)
+_DAY_FIRST = lazy_pattern(
     rf"({_FIRST}[0-9]?)(?:st|nd|rd|th|\.)? (?:of |de )?({_MONTH})\b\.?(?:,? ([0-9]{{4}}))?"
 )
-_BEHIND_WORD = re.compile(
+_BEHIND_WORD = lazy_pattern(
     rf"({_FIRST}(?:(?<=[^\W\d_] [0-9])|(?<=\. [0-9]))[0-9]?)(?:st|nd|rd|th)?(?![0-9:])"
     r"(?:,? ([0-9]{4}))?"
 )
-_LAST_WORD = re.compile(r"\b(\w+)\.? \Z")
+_LAST_WORD = lazy_pattern(r"\b(\w+)\.? \Z")
 _BEFORE_DAY = 14
 """Characters that hold the longest month, what ends it, and one more than that."""
-_WIDE_DAY = re.compile(r"(?:([0-9]{4})年)?([0-9]{1,2})月([0-9]{1,2})[日号]")
+_WIDE_DAY = lazy_pattern(r"(?:([0-9]{4})年)?([0-9]{1,2})月([0-9]{1,2})[日号]")
 _HOURS = "[0-9](?<![0-9:][0-9])[0-9]?"
-_CLOCK = re.compile(rf"({_HOURS}):([0-9]{{2}})(?::[0-9]{{2}})?(?:\s?([ap])\.?m\b)?")
-_HOUR = re.compile(rf"({_HOURS})\s?([ap])\.?m\b")
+_CLOCK = lazy_pattern(rf"({_HOURS}):([0-9]{{2}})(?::[0-9]{{2}})?(?:\s?([ap])\.?m\b)?")
+_HOUR = lazy_pattern(rf"({_HOURS})\s?([ap])\.?m\b")
 
 Moment = tuple[int, int, int]
 """Year, month and day, with 0 for a year that nobody says and ANY_YEAR beside each that is said;

@@ -11,6 +11,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.fidelity.secret_shapes import starts_piece
 from compaction.engine.fidelity.secret_values import (
     MARKERS,
@@ -47,17 +48,17 @@ _MYSQL_PASSWORD = (
     r"(?=[^\s\"']{0,60}\d)[^\s\"';|&`]{4,100}+))"
 )
 # What stands before a command, and not before a word of a sentence or the name of something.
-_COMMAND_PLACE = re.compile(
+_COMMAND_PLACE = lazy_pattern(
     r"(?:^|[\n$#%>|;&`\"'(]|\\n|\bsudo|\bexec(?:[ \t]+-[\w-]{1,20}){0,4}[ \t]+[\w.-]{1,64})"
     r"[ \t]{0,8}(?:[\w.-]{0,40}/){0,6}$"
 )
-_LOGS_IN = re.compile(r"\s(?:-u|--user)[\s=\w]")
+_LOGS_IN = lazy_pattern(r"\s(?:-u|--user)[\s=\w]")
 _PLACE = 120
 """Characters before a command that may tell that it is one."""
 # The mark, how far before it the secret begins, its kind, and its pattern; what is hidden is
 # the group, where there is one: of an address, who reads on should see whose it is.
 _MARKED: tuple[tuple[str, int, str, re.Pattern[str]], ...] = tuple(
-    (mark, before, kind, re.compile(pattern))
+    (mark, before, kind, lazy_pattern(pattern))
     for mark, before, kind, pattern in (
         # A client's secret of the directory of Azure.
         ("q~", 4, API_KEY, rf"[A-Za-z0-9_~.-]{{3}}[78]Q~[A-Za-z0-9_~.-]{{31,34}}{_ENDS}"),
@@ -74,11 +75,11 @@ _MARKED: tuple[tuple[str, int, str, re.Pattern[str]], ...] = tuple(
     )
 )  # fmt: skip
 # Without a mark of their own: two letters, or a number in base64, and a length that no word has.
-_SID = re.compile(r"(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9_])")
-_NUMBERED = re.compile(r"[012]/\d{16}:[0-9a-f]{32}(?![A-Za-z0-9_])")
-_BOT = re.compile(r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}+")
-_COOKIES = re.compile(r"cookie[\"']?\s{0,2}:\s{0,2}[\"']?([^\n]{1,4000})", re.IGNORECASE)
-_PAIR = re.compile(r"(?<![^\s;\"'])[A-Za-z0-9_.-]{1,64}=([^;\s\"',\\]{8,4000}+)")
+_SID = lazy_pattern(r"(?:AC|SK)[0-9a-f]{32}(?![A-Za-z0-9_])")
+_NUMBERED = lazy_pattern(r"[012]/\d{16}:[0-9a-f]{32}(?![A-Za-z0-9_])")
+_BOT = lazy_pattern(r"[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,45}+")
+_COOKIES = lazy_pattern(r"cookie[\"']?\s{0,2}:\s{0,2}[\"']?([^\n]{1,4000})", re.IGNORECASE)
+_PAIR = lazy_pattern(r"(?<![^\s;\"'])[A-Za-z0-9_.-]{1,64}=([^;\s\"',\\]{8,4000}+)")
 
 
 def secrets_by_mark(text: str, low: str) -> Iterator[Secret]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import word_set
 from compaction.engine.fidelity.secret_shapes import places
 from compaction.engine.fidelity.secret_values import (
@@ -81,11 +82,12 @@ _AFTER = word_set(
     "prod production dev staging test live old new value base b64 base64 hex plain string raw "
     "default main us eu secondary"
 )
-_BOUNDARY = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_NAME = re.compile(r"[A-Za-z0-9_.\-]{0,40}+")
-_DIGIT = re.compile(r"\d")
+_BOUNDARY = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_NAME = lazy_pattern(r"[A-Za-z0-9_.\-]{0,40}+")
+_DIGIT = lazy_pattern(r"\d")
 _OPEN, _VALUE_NAME = r"\\{0,8}[\"'`]?", r"\\{0,8}[\"']?[Vv]alue\\{0,8}[\"']?"
 _BREAK = r"(?:\r?\n|\\{1,4}r\\{1,4}n|\\{1,4}n)"
+# Compiled at once, as _FLAG: a match is asked which of the two it is one of.
 _SIGN = re.compile(
     rf"(?P<close>{_OPEN})(?:"
     rf"(?P<below>\*{{0,2}}(?:[:=]|：|＝)\*{{0,2}}[ \t]{{0,20}}(?:{_BREAK}[ \t]{{0,40}}){{1,2}}"
@@ -99,7 +101,7 @@ _SIGN = re.compile(
     r"|(?P<element>>))"
 )
 _FLAG = re.compile(r"(?:[ \t]{1,3}|\\{1,4}t)(?=[^\s-])")
-_QUOTE = re.compile(r"[bBrRuU]{0,2}(?P<quote>\\{0,8}[\"'`])")
+_QUOTE = lazy_pattern(r"[bBrRuU]{0,2}(?P<quote>\\{0,8}[\"'`])")
 _NOT_SPACE = r"[^\s\"'`\\\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af]"
 _NOT_MARKS = r"[^\s\"'`\\,;<>|()\[\]{}\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af…“”‘’]"
 
@@ -107,7 +109,7 @@ _NOT_MARKS = r"[^\s\"'`\\,;<>|()\[\]{}\u2e80-\u9fff\uff00-\uffef\uac00-\ud7af…
 def _run(letter: str) -> re.Pattern[str]:
     """Return the pattern of a value, with markers in it."""
     marker = MARKERS.pattern
-    return re.compile(
+    return lazy_pattern(
         f"{letter}{{0,{LONGEST_VALUE}}}+(?:(?:{marker}){{1,50}}+{letter}{{0,500}}+){{0,8}}+"
     )
 
@@ -115,27 +117,27 @@ def _run(letter: str) -> re.Pattern[str]:
 _TO_SPACE, _PLAIN = _run(_NOT_SPACE), _run(_NOT_MARKS)
 # A value that is over length goes whole.
 _REST = {
-    _TO_SPACE: re.compile(f"(?:{MARKERS.pattern}|{_NOT_SPACE})*+"),
-    _PLAIN: re.compile(f"(?:{MARKERS.pattern}|{_NOT_MARKS})*+"),
+    _TO_SPACE: lazy_pattern(f"(?:{MARKERS.pattern}|{_NOT_SPACE})*+"),
+    _PLAIN: lazy_pattern(f"(?:{MARKERS.pattern}|{_NOT_MARKS})*+"),
 }
-_ENV = re.compile(r"[A-Z][A-Z0-9_]*")
-_SENTENCE = re.compile(
+_ENV = lazy_pattern(r"[A-Z][A-Z0-9_]*")
+_SENTENCE = lazy_pattern(
     r"[A-Z][a-z]+ .*|.*[.!?:]|.*\b(?i:your|the|is|must|password|enter|for|to|characters)\b.*"
 )
 # Nothing else on the line, or the next pair of a connection string.
-_LINE_END = re.compile(r"[ \t\r]*(?:\n|\\n|$|#|//)|[;&][A-Za-z ]{1,40}=")
-_INNER_NAME = re.compile(r"([A-Za-z_.-]{2,40})[=:]")
-_NEXT_PAIR = re.compile(r"[,;&|][A-Za-z_][\w.-]{0,40}[=:]")
+_LINE_END = lazy_pattern(r"[ \t\r]*(?:\n|\\n|$|#|//)|[;&][A-Za-z ]{1,40}=")
+_INNER_NAME = lazy_pattern(r"([A-Za-z_.-]{2,40})[=:]")
+_NEXT_PAIR = lazy_pattern(r"[,;&|][A-Za-z_][\w.-]{0,40}[=:]")
 # No program writes on right after a bracket, or has such a mark inside a name.
-_GOES_ON = re.compile(
+_GOES_ON = lazy_pattern(
     r"[^,;|()\[\]{}<>]{0,200}(?<=[A-Za-z0-9])[(\[][^()\[\]{}]{0,100}[)\]][A-Za-z0-9]"
     r"|\[[^\[\]]{0,40}\][A-Za-z0-9]"
 )
-_MARKED_HEAD = re.compile(r"[^,;|()\[\]{}<>]{0,200}?[A-Za-z0-9][@!#%^~]")
-_ITS_BRACKET = re.compile(r"^\[[^\[\]]{0,40}\]")
-_OTHER_LINE = re.compile(r"[\w.-]{1,40}[=:][^=]")
-_ALONE = re.compile(r"[ \t\r]*(?:\n|\\|[\"'`]|$)")
-_TICKET = re.compile(r"#\d+|[A-Z]{2,10}-\d+")
+_MARKED_HEAD = lazy_pattern(r"[^,;|()\[\]{}<>]{0,200}?[A-Za-z0-9][@!#%^~]")
+_ITS_BRACKET = lazy_pattern(r"^\[[^\[\]]{0,40}\]")
+_OTHER_LINE = lazy_pattern(r"[\w.-]{1,40}[=:][^=]")
+_ALONE = lazy_pattern(r"[ \t\r]*(?:\n|\\|[\"'`]|$)")
+_TICKET = lazy_pattern(r"#\d+|[A-Z]{2,10}-\d+")
 
 
 def secrets_by_name(text: str, low: str) -> Iterator[Secret]:

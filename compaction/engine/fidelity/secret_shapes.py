@@ -12,6 +12,7 @@ import binascii
 import re
 from collections.abc import Iterator
 
+from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.fidelity.secret_values import (
     MARKERS,
     Secret,
@@ -138,7 +139,7 @@ _SHAPES: tuple[tuple[str, str, str], ...] = (
     ("ssws 00", API_KEY, r"SSWS 00(?=[A-Za-z_-]{0,39}\d)[A-Za-z0-9_-]{40}(?![A-Za-z0-9_-])"),
     ("age-secret-key-1", PRIVATE_KEY, r"AGE-SECRET-KEY-1[A-Z0-9]{40,80}+"),
 )
-_PATTERNS = {anchor: (kind, re.compile(pattern)) for anchor, kind, pattern in _SHAPES}
+_PATTERNS = {anchor: (kind, lazy_pattern(pattern)) for anchor, kind, pattern in _SHAPES}
 # Most anchors have a hyphen or an underscore: one look for these, with the two characters before
 # each, says which of such anchors can be in a text.
 _JOINT = re.compile(r"[_-](?<=(...))")
@@ -149,54 +150,54 @@ for _anchor in _PATTERNS:
         _WITH_JOINT.setdefault(joints[0], []).append(_anchor)
     else:
         _WITHOUT_JOINT.append(_anchor)
-_AWS_SECRET = re.compile(r"[\s,;:|\"']{1,6}([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])")
-_PREFIX = re.compile(r"[A-Za-z0-9]{2,6}[-_.]|AKIA|ASIA|AIza")
-_TELEGRAM = re.compile(r":(AA[A-Za-z0-9_-]{32,34})(?![A-Za-z0-9_-])")
-_BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_AWS_SECRET = lazy_pattern(r"[\s,;:|\"']{1,6}([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])")
+_PREFIX = lazy_pattern(r"[A-Za-z0-9]{2,6}[-_.]|AKIA|ASIA|AIza")
+_TELEGRAM = lazy_pattern(r":(AA[A-Za-z0-9_-]{32,34})(?![A-Za-z0-9_-])")
+_BEGIN = lazy_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_END = lazy_pattern(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 # A line of the key, with what quoting, diffs and numbered listings put before it.
-_KEY_LINE = re.compile(
+_KEY_LINE = lazy_pattern(
     r"(?:\\{1,4}[nrt]|[\s>+|\"',\\-]){0,60}+(?:\d{1,6}(?:→|\t|[:|] ?))?"
     r"(?:[A-Za-z0-9+/]{16,20000}+={0,2}|[A-Z][A-Za-z-]{2,20}: [^\n\\]{1,100})"
 )
-_KEY_REST = re.compile(r"(?:\\{1,4}[nr]|\n)[A-Za-z0-9+/]{1,63}={0,2}(?=\s|\\|[\"'`]|$)")
-_KEY_BODY = re.compile(r"[A-Za-z0-9+/]{16}")
-_USERINFO = re.compile(
+_KEY_REST = lazy_pattern(r"(?:\\{1,4}[nr]|\n)[A-Za-z0-9+/]{1,63}={0,2}(?=\s|\\|[\"'`]|$)")
+_KEY_BODY = lazy_pattern(r"[A-Za-z0-9+/]{16}")
+_USERINFO = lazy_pattern(
     r"://(?:(?P<user>[^\s:/?#@\"'<>`\\(){}\[\]]{0,100}+):(?P<password>[^\s/?\"'<>`\\]{2,200})@"
     r"|(?P<token>[A-Za-z0-9_-]{20,200}+)@)"
 )
 # What follows the colon is no port, so a slash belongs to the password.
-_USERINFO_WITH_SLASH = re.compile(
+_USERINFO_WITH_SLASH = lazy_pattern(
     r"://[^\s:/?#@\"'<>`\\(){}\[\]]{1,100}+:(?!\d{1,5}[/?])"
     r"(?P<password>(?P<head>[^\s/?@\"'<>`\\]{1,100}+)[/?][^\s@\"'<>`\\]{0,200}+"
     r"(?:@[^\s/?@\"'<>`\\]{0,100}+(?=@)){0,3}+)@[\w\[]"
 )
-_SCHEME = re.compile(
+_SCHEME = lazy_pattern(
     r"(?P<scheme>Bearer|bearer|BEARER)(?: |%20|\+)\s{0,3}(?:\[REDACTED(?::[a-z-]{1,20})?\]){0,20}+"
     r"(?P<value>[A-Za-z0-9._~+/=-]{6,40000}+)"
 )
-_BASIC = re.compile(
+_BASIC = lazy_pattern(
     r"(?:Basic|basic|BASIC)(?: |%20)\s{0,3}(?:\[REDACTED(?::[a-z-]{1,20})?\]){0,20}+"
     r"(?P<value>[A-Za-z0-9+/=_-]{6,20000}+)"
 )
-_HEADER = re.compile(r"authorization[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}$")
-_OTHER_SCHEME = re.compile(
+_HEADER = lazy_pattern(r"authorization[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}$")
+_OTHER_SCHEME = lazy_pattern(
     r"[\\\"'`\]]{0,6}\s{0,4}[:=,]\s{0,4}[\\\"'`]{0,4}(?i:token|apikey|api-key|key|digest|negotiate)\s{1,3}"
     r"(?P<value>[A-Za-z0-9._~+/=-]{6,4000}+)"
 )
-_DIGIT = re.compile(r"\d")
-_CURL_USER = re.compile(r" (?:-u|--user)[ =]?([\"']?)([^\s:\"']{1,64}):([^\s\"']{3,200})")
+_DIGIT = lazy_pattern(r"\d")
+_CURL_USER = lazy_pattern(r" (?:-u|--user)[ =]?([\"']?)([^\s:\"']{1,64}):([^\s\"']{3,200})")
 # Between the groups of a card number: spaces of any kind, or the same mark each time.
 _SPACES = r"(?:[ \u00a0\u2007\u2009\u202f]|\\{1,4}u00a0){1,2}"
 # It begins with a digit whatever stands before: so the search passes quickly over the rest.
-_CARD_START = re.compile(
+_CARD_START = lazy_pattern(
     rf"\d(?:(?<!\d\d)|(?<=u00a0\d))\d{{3}}(?=\d{{9}}|(?:{_SPACES}|[-.])\d{{4}})"
 )
 _CARD_END = r"(?![A-Za-z0-9_]|\.\d)"
 _CARD_LAYOUTS = (
-    re.compile(r"(?<![.-])\d{13,19}(?![A-Za-z0-9_]|[.-]\d)"),
+    lazy_pattern(r"(?<![.-])\d{13,19}(?![A-Za-z0-9_]|[.-]\d)"),
     *(
-        re.compile(layout.replace("S", gap) + _CARD_END)
+        lazy_pattern(layout.replace("S", gap) + _CARD_END)
         for gap in (_SPACES, "-", r"\.")
         for layout in (
             r"\d{4}S\d{4}S\d{4}S\d{4}",
@@ -206,14 +207,14 @@ _CARD_LAYOUTS = (
         )
     ),
 )
-_CARD_MARK = re.compile(r"\\{1,4}u00a0|\D")
-_MARK_IN_FRONT = re.compile(r"\\{1,4}(?:u00a0|[nrt])$")
-_CARD_BRANDS = re.compile(
+_CARD_MARK = lazy_pattern(r"\\{1,4}u00a0|\D")
+_MARK_IN_FRONT = lazy_pattern(r"\\{1,4}(?:u00a0|[nrt])$")
+_CARD_BRANDS = lazy_pattern(
     r"4\d{12}(?:\d{3}){0,2}|5[1-5]\d{14}|2(?:22[1-9]|2[3-9]\d|[3-6]\d\d|7[01]\d|720)\d{12}"
     r"|3[47]\d{13}|6(?:011|5\d\d|4[4-9]\d)\d{12}|35(?:2[89]|[3-8]\d)\d{12}|3(?:0[0-5]|[689]\d)\d{11}"
     r"|62\d{14,17}"
 )
-_CARD_WORDS = re.compile(
+_CARD_WORDS = lazy_pattern(
     r"card|visa|amex|american express|discover|karte|tarjeta|carte|carta|卡|カード|карт|카드"
 )
 

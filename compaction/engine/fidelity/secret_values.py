@@ -11,6 +11,8 @@ import re
 from string import digits
 from typing import NamedTuple
 
+from chatapp.messages.patterns import lazy_pattern
+
 
 class Secret(NamedTuple):
     """Where a secret stands in a text, and which kind of secret it is."""
@@ -22,7 +24,7 @@ class Secret(NamedTuple):
 
 MARKER = "[REDACTED:"
 # A marker that somebody typed must not shield what stands beside it: values are judged without any.
-MARKERS = re.compile(r"\[REDACTED(?:\]|:(?:[a-z-]{1,20}\])?)")
+MARKERS = lazy_pattern(r"\[REDACTED(?:\]|:(?:[a-z-]{1,20}\])?)")
 SHORTEST_RANDOM = 8
 MOST_PLACEHOLDER_CHARACTERS = 48
 SHORTEST_DIGITS = 12
@@ -33,7 +35,7 @@ FEWEST_NUMBERS = 3
 LONGEST_SHORT_PIECE = 3
 
 _FILLERS = frozenset("xX*.-_•…#?0: ")
-_VARIABLE = re.compile(
+_VARIABLE = lazy_pattern(
     r"\$[A-Za-z_]\w*|\$?\$[{(\[].*|<.*|\{.*|%[A-Za-z_]\w*%|%\(.*|%[sdr]|\[.*|"
     r"(?:os|process|import|std|env|ENV|secrets|settings|config|self|this|ctx|request|req|vars?|args?|"
     r"options?|params?|props|state|data|response|res|user|event|body|headers?)[.\[(].*"
@@ -41,8 +43,8 @@ _VARIABLE = re.compile(
     re.DOTALL,
 )
 # `sk-…`, `sk-ant-xxxx`: the prefix of a key, and nothing that opens anything.
-_MASKED = re.compile(r"(?:[A-Za-z]{1,6}[-_]){0,3}[xX*.…•]{2,}")
-_FORMATTED = re.compile(r"[{][^{}\n]{0,60}[}]|<[A-Za-z][^<>\n]{0,60}>|\$\(|%[sdr]\b")
+_MASKED = lazy_pattern(r"(?:[A-Za-z]{1,6}[-_]){0,3}[xX*.…•]{2,}")
+_FORMATTED = lazy_pattern(r"[{][^{}\n]{0,60}[}]|<[A-Za-z][^<>\n]{0,60}>|\$\(|%[sdr]\b")
 _PLACEHOLDER_WORDS = (
     "your|my|mine|the|an?|some|any|this|that|new|old|test|testing|dummy|fake|example|sample|"
     "placeholder|change|changed|changeit|me|insert|replace|with|here|api|app|keys?|tokens?|secrets?|"
@@ -58,27 +60,29 @@ _PLACEHOLDER_WORDS = (
     "union|promise|void|admin_token|compat|files|live|prod|dev|real|actual|goes|used|using|ssh|aws|"
     "github|openai|pw|anthropic|rotated|leaked|deleted|created|updated|stored|sent|received|found"
 )
-_PLACEHOLDER = re.compile(f"(?:(?:{_PLACEHOLDER_WORDS})[^A-Za-z]*)+")
-_PIECE = re.compile(r"[^\-_./:+=~@|\s]+")
-_DIGITS = re.compile(r"\d")
-_NUMBERS = re.compile(r"\d+")
-_LETTERS = re.compile(r"[A-Za-z]")
-_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_PLACEHOLDER = lazy_pattern(f"(?:(?:{_PLACEHOLDER_WORDS})[^A-Za-z]*)+")
+_PIECE = lazy_pattern(r"[^\-_./:+=~@|\s]+")
+_DIGITS = lazy_pattern(r"\d")
+_NUMBERS = lazy_pattern(r"\d+")
+_LETTERS = lazy_pattern(r"[A-Za-z]")
+_PARTS = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 # `sha256`, `password2` are words with a number.
-_NUMBERED_WORD = re.compile(
+_NUMBERED_WORD = lazy_pattern(
     r"[A-Za-z]{4,}\d|(?i:sha|md|utf|base|v|u?int|float|oauth|http|rsa|aes|ed|ec|ipv|x|h|p|es|hs|rs)\d{1,5}"
     r"[a-z]{0,2}"
 )
-_MIXED = (_DIGITS, re.compile(r"[a-z]"), re.compile(r"[A-Z]"))
-_PATH = re.compile(r"(?:[~.]{0,2}|[A-Za-z]:)[/\\](?:[\w.-]{1,60}[/\\])+[\w.-]{0,80}")
-_FILE = re.compile(r"[\w-]{1,80}\.(?:pem|key|crt|cer|pub|txt|json|ya?ml|env|py|js|ts|go|md|html?)")
-_ADDRESS = re.compile(
+_MIXED = (_DIGITS, lazy_pattern(r"[a-z]"), lazy_pattern(r"[A-Z]"))
+_PATH = lazy_pattern(r"(?:[~.]{0,2}|[A-Za-z]:)[/\\](?:[\w.-]{1,60}[/\\])+[\w.-]{0,80}")
+_FILE = lazy_pattern(
+    r"[\w-]{1,80}\.(?:pem|key|crt|cer|pub|txt|json|ya?ml|env|py|js|ts|go|md|html?)"
+)
+_ADDRESS = lazy_pattern(
     r"0x[0-9a-fA-F]{40}|\d{1,4}(?:[-/.:]\d{1,4}){2,12}|[\w.+-]{1,64}@[\w.-]{1,80}\.\w+"
 )
-_BETWEEN_WORDS = re.compile(r"[^A-Za-z0-9]+")
-_VOWEL = re.compile(r"[aeiouyAEIOUY]")
-_OF_A_NAME = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_CALL = re.compile(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+$")
+_BETWEEN_WORDS = lazy_pattern(r"[^A-Za-z0-9]+")
+_VOWEL = lazy_pattern(r"[aeiouyAEIOUY]")
+_OF_A_NAME = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_CALL = lazy_pattern(r"[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+$")
 
 
 def is_placeholder(value: str) -> bool:
