@@ -16,7 +16,7 @@ from compaction.engine.extractive.headings import (
     render_unit,
     title,
 )
-from compaction.engine.extractive.pieces import is_parted, put_together
+from compaction.engine.extractive.pieces import is_parted, put_together, without_open_end
 from compaction.engine.extractive.quotations import QUOTED
 from compaction.engine.extractive.selection import (
     Candidate,
@@ -390,7 +390,9 @@ def _rendered(chosen: Iterable[Candidate], state: set[int], named: list[str], la
     for section, unit in placed:
         units.setdefault(section, []).append(unit)
     sections = {
-        section: [render_unit(unit, language) for unit in put_together(of_section)]
+        section: [
+            render_unit(without_open_end(unit), language) for unit in put_together(of_section)
+        ]
         for section, of_section in units.items()
     }
     if named:
@@ -445,4 +447,4 @@ def _stored_size(unit: Unit) -> int:
 
 def line_key(text: str) -> str:
     """What two lines that say the same have in common."""
-    return key_of(text).rstrip("。！…!")
+    return key_of(text).rstrip("。！…!，、；،")
