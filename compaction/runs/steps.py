@@ -198,6 +198,12 @@ class RunSummarizer:
             self._inner.note_of_no_use()
         return True
 
+    @property
+    def is_known_to_fail(self) -> bool:
+        """Whether the model that is asked was noted as failing by runs before this one."""
+        inner = self._inner
+        return isinstance(inner, ModelSequence) and inner.is_known_to_fail
+
     def _go_on(self) -> None:
         inner = self._inner
         looked_at = inner.take_look() if isinstance(inner, ModelSequence) else 0.0

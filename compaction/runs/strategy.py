@@ -43,6 +43,7 @@ from compaction.engine.types import (
     SummaryFailed,
     SummaryJob,
 )
+from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import DROPPED_MESSAGES
 from compaction.runs.steps import RunSummarizer, StepWriter, Work
@@ -64,6 +65,8 @@ _Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
 CALLS_AT_ONCE = 8
 """An automatic run reads about as many messages as so many calls of its summariser take."""
 CALLS_MARGIN = 2
+TOKENS_WITHOUT_MODEL = 200_000
+"""Where sentences will be chosen in the end, as much is read at once: a second or two of work."""
 FILE_COLUMNS = ("files_read", "files_modified", "files_created", "files_deleted")
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
@@ -127,11 +130,17 @@ def most_tokens_at_once(work: Work, snapshot: BranchSnapshot) -> int | None:
     if not calls or not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
         return None
     try:
-        window = models_of(snapshot)[0].context_window
+        first = models_of(snapshot)[0]
     except UnknownModelError:
         # Whoever asks a model hears of it; a hook may stand in for one.
         return None
-    return min(calls) * window if window > 0 else None
+    if first.context_window <= 0:
+        return None
+    most = min(calls) * first.context_window
+    waiting = snapshot.branch.token_total - snapshot.state.covered_tokens
+    if most < waiting and circuit_breaker.is_failing(first.alias):
+        return max(most, TOKENS_WITHOUT_MODEL)
+    return most
 
 
 def _asked(

@@ -249,6 +249,8 @@ class BisectSummary:
         return part
 
     def _part(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
+        if self._calls.gave_up:
+            return self._forced(request, depth=depth, parent=parent, is_cut=False)
         cut = cut_in_halves(request.items, self.profile, depth)
         if not (self.is_hopeless(request) or must_be_halved(request.items, self.profile, cut)):
             answer, step = self._calls.ask(request, depth=depth, parent=parent)
@@ -327,6 +329,9 @@ class BisectSummary:
             )
             self._last = request
             return whole, False
+        if self._calls.gave_up:
+            self._last = None
+            return self._shortened(request, depth, parent), self.profile.fallback != "extractive"
         answer, step = self._calls.ask(request, depth=depth, parent=parent)
         if answer is None:
             answer, request = self._calls.ask_larger(request, depth=depth, parent=step.key)
