@@ -108,6 +108,11 @@ def put_together(units: Iterable[Unit]) -> list[Unit]:
     return found
 
 
+def lines_of(units: Iterable[Unit]) -> list[Unit]:
+    """Return units as the lines of a text: neighbours as one, none with a comma at its end."""
+    return list(map(without_open_end, put_together(units)))
+
+
 def _joined(one: Unit, other: Unit) -> Unit:
     text = f"{one.text}{' ' * (other.start - one.end)}{other.text}"
     named = tuple(dict.fromkeys((*one.entities, *other.entities)))

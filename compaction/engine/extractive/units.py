@@ -19,6 +19,7 @@ from compaction.engine.extractive.forms import (
     signs_in,
 )
 from compaction.engine.extractive.outcomes import leaf_spans, outcome_units
+from compaction.engine.extractive.pleasantries import PLEASANTRY_WORTH, is_pleasantry
 from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans, stated_rules
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
@@ -186,6 +187,8 @@ def _units_of_message(
             named = _between(entities, starts, first, final) if entities else ()
             place, worth = (item.position, item.id, first, final), worth * of_kind
             worth *= _worth_of_form(clause)
+            if is_assistants and is_pleasantry(clause):
+                worth *= PLEASANTRY_WORTH
             yield Unit(clause, kind, speaker if is_own else QUOTED, *place, named, worth)
 
 
