@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from chatapp.llm.registry import ModelConfig, UnknownModelError
+from chatapp.llm.registry import ModelConfig
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.planning import kept_after, needs_summary
@@ -43,14 +43,13 @@ from compaction.engine.types import (
     SummaryFailed,
     SummaryJob,
 )
-from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, SessionSummary
 from compaction.models.summaries import DROPPED_MESSAGES
 from compaction.runs.steps import RunSummarizer, StepWriter, Work
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import KEPT_MESSAGES, kept_before
-from compaction.summaries.summarising_models import models_of
+from compaction.summaries.summarising_models import models_of, tokens_of_calls
 from compaction.summaries.summarizer import (
     ModelSequence,
     NoSummarizer,
@@ -65,8 +64,6 @@ _Placed = TypeVar("_Placed", SourcePiece, Unit, LostFact)
 CALLS_AT_ONCE = 8
 """An automatic run reads about as many messages as so many calls of its summariser take."""
 CALLS_MARGIN = 2
-TOKENS_WITHOUT_MODEL = 200_000
-"""Where sentences will be chosen in the end, as much is read at once: a second or two of work."""
 FILE_COLUMNS = ("files_read", "files_modified", "files_created", "files_deleted")
 STRATEGY_ERROR = RunCode.STRATEGY_ERROR
 
@@ -129,18 +126,7 @@ def most_tokens_at_once(work: Work, snapshot: BranchSnapshot) -> int | None:
         calls.append(CALLS_MARGIN * work.bound.calls)
     if not calls or not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
         return None
-    try:
-        first = models_of(snapshot)[0]
-    except UnknownModelError:
-        # Whoever asks a model hears of it; a hook may stand in for one.
-        return None
-    if first.context_window <= 0:
-        return None
-    most = min(calls) * first.context_window
-    waiting = snapshot.branch.token_total - snapshot.state.covered_tokens
-    if most < waiting and circuit_breaker.is_failing(first.alias):
-        return max(most, TOKENS_WITHOUT_MODEL)
-    return most
+    return tokens_of_calls(snapshot, min(calls))
 
 
 def _asked(

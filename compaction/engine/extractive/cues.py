@@ -76,7 +76,8 @@ _RULE = cue(
     r"under no circumstances) (?!know\b|think\b|mind\b|worry\b|hesitate\b|"
     r"forget (?:the|that|about)\b|get me wrong|a\b|the\b)",
     r"[,;:—–] ?(?:and |but |so |please |then )?(?:do not|don['’]t|never|always) "
-    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b|[a-z]{3,}ed\b)",
+    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b|"
+    r"[a-z]{3,}(?:ed|ing)\b)",
     r"\b(?!i\b)\w+ (?:must(?:n['’]t)?|shall|may not|should (?:never|always|only|not)|"
     r"(?:can|is|are|be) only (?:be )?(?:used|sent|done|run|shipped|called|paid|booked|made|"
     r"deployed)|(?:is|are) (?:strictly )?(?:not allowed|forbidden|off[- ]limits|prohibited))\b"

@@ -17,7 +17,7 @@ MAX_LINE_CHARACTERS = 400
 """Of pieces together: of a longer line, whoever reads a summary back makes several."""
 _ENDS_SENTENCE = re.compile(r"[.!?。！？…][\"'”’」』）)\]*]{0,3}$")
 _ENDS_CLAUSE = re.compile(r"[,;:—–，、；：]$|\s-$")
-_OPEN_END = re.compile(r"\s?[,;，、；،]$")
+_OPEN_END = re.compile(r"\s?[,;，、；،—–]$|\s-$")
 _WANTS_MORE = re.compile(
     r"(?:(?:and|but|so|und|aber|et|mais|y|pero|e|ma|mas|en|maar|и|но|а) )?(?:"
     r"(?:if|when|while|because|since|although|though|unless|until|after|before|as|once|whenever|"
@@ -41,6 +41,14 @@ _NO_SUBJECT = re.compile(
     r"el|la|los|las|io|noi|lei|eu|nós|ik|wij|het|я|мы|он|она|они|это)\b)",
 )
 """A word that joins two pieces, and none behind it that a clause of its own begins with."""
+_EXPLAINS = re.compile(
+    r"(?:namely|such as|similar to|including|especially|particularly|like|to|being|been|"
+    r"rather than|"
+    r"nämlich|insbesondere|wie|sowie|à savoir|comme|notamment|ainsi que|es decir|como|tales como|"
+    r"incluyendo|cioè|come|ossia|nomeadamente|tais como|incluindo|namelijk|zoals|waaronder|"
+    r"такие как|а именно|включая|(?!during\b)[a-z]{3,}ing) "
+)
+"""What explains the words before it, and says little without them."""
 _WIDE = re.compile(f"[{HAN}{KANA}{HANGUL}]")
 _SPEAKING = frozenset({"", "assistant", "system", "developer"})
 """What tools print stands in lines, and what is quoted as it was quoted."""
@@ -84,6 +92,8 @@ def is_parted(one: Unit, other: Unit) -> bool:
         return True
     if is_joined(other.text):
         return bool(_NO_SUBJECT.match(other.text))
+    if _EXPLAINS.match(other.text):
+        return True
     return bool(_WANTS_MORE.match(one.text) or _LISTS.search(one.text))
 
 

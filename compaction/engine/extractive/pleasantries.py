@@ -20,7 +20,7 @@ MOST_BESIDE = 2
 """Words in the parts that are no pleasantry themselves."""
 MOST_IN_ALL = 5
 """Words beside those that are kind."""
-MOST_WIDE_BESIDE = 5
+MOST_WIDE_BESIDE = 12
 """Characters, in scripts that part no words."""
 
 _KIND = lazy_pattern(
@@ -79,3 +79,8 @@ def is_pleasantry(clause: str) -> bool:
     if len(words_of(_KIND.sub(" ", clause))) > MOST_IN_ALL:
         return False  # "I hope you packed the blue adapter" tells of more than hope
     return len(words) <= MOST_BESIDE and wide <= MOST_WIDE_BESIDE
+
+
+def worth_of_kindness(clause: str) -> float:
+    """The factor for a clause of a model's: 1 where it says something."""
+    return PLEASANTRY_WORTH if is_pleasantry(clause) else 1.0

@@ -140,15 +140,14 @@ class SummarizerCalls:
         self.needs_room, self._without_text = False, 0
         return True
 
-    def _goes_on_without_model(self) -> bool:
+    def _goes_on_without_model(self, **conditions: bool) -> bool:
         """Whether the summariser says that a summary has to come, whatever its models answer."""
         goes_on = getattr(self.summarizer, "goes_on_without_model", None)
-        return goes_on is not None and goes_on()
+        return goes_on is not None and goes_on(**conditions)
 
     def _is_known_to_fail(self) -> bool:
         """Whether the model failed other runs, too, and a summary has to come all the same."""
-        is_known = getattr(self.summarizer, "is_known_to_fail", False)
-        return is_known and self._goes_on_without_model()
+        return self._goes_on_without_model(if_known=True)
 
     def _with_room(
         self, request: SummaryRequest, *, depth: int, parent: int | None
