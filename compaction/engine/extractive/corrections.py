@@ -104,7 +104,7 @@ _CORRECTION = cue(
 )
 _SHIFT = lazy_pattern(
     rf"\b(?:{'|'.join(SHIFT_WORDS.split())}) (?:\S+ ){{0,5}}?(?:to|until|auf|à|a|al|para|naar|"
-    r"на|до) (?=(?:\S+ )?\S*\d)",
+    r"на|до) (?P<digit>(?=(?:\S+ )?\S*\d))?",
     re.I,
 )
 """What was shifted may stand behind the verb: "they raised the limit to 1,000"."""
@@ -148,7 +148,14 @@ def _shifts(text: str, words: frozenset[str]) -> bool:
     if _SHIFTING_WORDS.isdisjoint(words):
         return False
     match = _SHIFT.search(text)
-    return match is not None and not DENIES.search(text, 0, match.end())
+    if match is None or match["digit"] is None:
+        return False
+    return not DENIES.search(text, 0, match.end())
+
+
+def is_shift(text: str) -> bool:
+    """Whether a statement says that something was moved to another place, time or size."""
+    return not _SHIFTING_WORDS.isdisjoint(words_in(text)) and bool(_SHIFT.search(text))
 
 
 def is_removal(text: str) -> bool:

@@ -151,7 +151,8 @@ _STATES = lazy_pattern(
     r"составляет)\b|です(?=[。.!！]?$)|입니다(?=[.!]?$)|(?:定)?[是为](?=[^，,。]{1,12}[。.!！]?$)",
     re.I,
 )
-_TOPIC_MARK = lazy_pattern(rf"(?<=[{HAN}{KANA}])が|(?<=[{HANGUL}])(?:은|는|이|가)(?= )")
+_TOPIC_WIDE = lazy_pattern(rf"(?<=[{HAN}{KANA}])が")
+_TOPIC_KOREAN = lazy_pattern(rf"(?<=[{HANGUL}])(?:은|이|가)(?= )")
 _JOINED = lazy_pattern(
     r"^(?:so|also|daher|deshalb|donc|así que|quindi|perciò|portanto|por isso|dus|daarom|поэтому|"
     r"и|and|und|et|y|e|en) |^(?:所以|因此|だから|なので|그래서 )",
@@ -308,7 +309,7 @@ def _plain(text: str, *, becomes: bool) -> str:
         text = cues.wide.sub(" ", cues.pattern.sub(" ", text))
     if becomes:
         text = _BECOMES.wide.sub("=", _BECOMES.pattern.sub("=", text))
-        text = _TOPIC_MARK.sub("は", PARTICIPLES.sub("", text))
+        text = _TOPIC_WIDE.sub("は", _TOPIC_KOREAN.sub("는", PARTICIPLES.sub("", text)))
         text = _SOFTENS.sub(" ", _STATES.sub("=", text))
         text = _AT.sub("=", text)
     return " ".join(text.split()).lstrip(_BEGINS)

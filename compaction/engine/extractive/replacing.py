@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import DENIES, Denied
-from compaction.engine.extractive.corrections import CUE_WORDS
+from compaction.engine.extractive.corrections import CUE_WORDS, is_shift
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
 from compaction.engine.extractive.subjects import (
     CALENDAR,
@@ -72,6 +72,13 @@ _LETTER = lazy_pattern(rf"[^\W{HAN}{KANA}{HANGUL}]")
 _OF_ONESELF = lazy_pattern(r"(?:^i|\b(?:I|[Ii]ch|[Jj]e|[Yy]o|[Ii]o|[Ee]u|[Ii]k|[Яя]))\b")
 _OF_US = lazy_pattern(r"\b(?:we|our|wir|uns\w{0,4}|nous|notre|nosotros|noi|nós|wij|мы)\b", re.I)
 _MINE = lazy_pattern(r"\b(?:my|mein\w{0,2}|mon|ma|mi|mio|mia|meu|minha|mijn|мо[йяё])\b", re.I)
+_OWNED = lazy_pattern(
+    r"\b(?:my|our|your|his|her|their|meine?[rnsm]?|unsere?[rnsm]?|seine?[rnsm]?|ihre?[rnsm]?|mon|ma|"
+    r"mes|notre|son|sa|leur|mis?|nuestr[oa]s?|sus?|mi[oa]|nostr[oa]|suo|sua|meu|minha|noss[oa]|"
+    r"seu|mijn|onze|zijn|haar|мо[йяё]|наш\w?|его|её|их)\b|['’]s\b",
+    re.I,
+)
+"""Whose a thing is."""
 _MOVES_HOUSE = lazy_pattern(r"\b(?:relocated|umgezogen|verhuisd|переехали?)\b", re.I)
 _OF_SOMEBODY = lazy_pattern(
     r"\b(?:(?:step)?(?:sister|brother|mother|father)|mum|mom|dad|grand(?:ma|pa)|aunt|uncle|cousin|"
@@ -383,6 +390,11 @@ def _has_subject_of(old: Stated, new: Stated, value: str) -> bool:
         return not newer  # "Sorry, 9 May" has no subject of its own
     is_most = 2 * shared_words(older, newer) > min(len(older), len(newer))
     about, other = subject_words(older, old.unit.text), subject_words(newer, new.unit.text)
+    if is_shift(new.unit.text) and not opens_surely(new.unit.text):
+        # "The budget for travel was raised" says nothing of the budget, nor her train of mine.
+        is_more = shared_words(about, other) < len(other)
+        if is_more or _OWNED.findall(old.unit.text) != _OWNED.findall(new.unit.text):
+            return False
     return is_most and (not (about and other) or are_alike(about, other))
 
 
