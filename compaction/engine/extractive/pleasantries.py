@@ -18,6 +18,8 @@ LONGEST = 30
 """Words; what is longer says something."""
 MOST_BESIDE = 2
 """Words in the parts that are no pleasantry themselves."""
+MOST_CONTENT = 9
+"""Words that are no stop words."""
 MOST_IN_ALL = 5
 """Words beside those that are kind."""
 MOST_WIDE_BESIDE = 12
@@ -63,7 +65,8 @@ _SAYS = lazy_pattern(r"[^\W_]")
 @lru_cache(maxsize=4096)
 def is_pleasantry(clause: str) -> bool:
     """Whether a clause of a model's is kind and says nothing."""
-    if count_words(clause) > LONGEST:
+    # The words are looked for in any case, and the pattern is slow.
+    if len(words_of(clause)) > MOST_CONTENT or count_words(clause) > LONGEST:
         return False
     if not _KIND.search(clause):
         return is_farewell(clause)
