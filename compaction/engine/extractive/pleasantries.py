@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.forms import count_words, is_farewell
+from compaction.engine.extractive.sentences import word_set, words_in
 from compaction.engine.extractive.terms import words_of
 from compaction.engine.fidelity.entities import NAME, find_entities
 
@@ -58,6 +59,19 @@ _KIND = lazy_pattern(
     r"يسعدني|لا تقلق",
     2,
 )
+_WORDS_OF_ALL = word_set(
+    "ai assistant intelligent virtual model chatbot understand know imagine great wonderful good "
+    "nice lovely fantastic awesome amazing interesting exciting excellent admirable impressive "
+    "understandable touching inspiring pleasure glad happy here delighted pleased proud worry do "
+    "luck enjoy believe keep cheer care well congratulations wishing wish hope welcome "
+    "problem anytime need feel let help assist thank thanks looking appreciate sounds course "
+    "questions sorry morning hi hello hey sure certainly absolutely bye goodbye see klingt freut "
+    "gern viel alles keine ki assistent danke vielen auf bis avec bonne bon rien suis merci au "
+    "nada alegra alegro suerte dudes preocupes gracias hasta prego bello piacere fortuna esitare "
+    "grazie arrivederci bom fico boa obrigado obrigada tchau graag leuk succes plezier zorgen "
+    "bedankt dank tot"
+)
+"""One of them is in each that is written in ASCII."""
 _PARTS = lazy_pattern(r"[,;:!?.，。！？、；]+|\s[-–—]\s")
 _SAYS = lazy_pattern(r"[^\W_]")
 
@@ -65,7 +79,9 @@ _SAYS = lazy_pattern(r"[^\W_]")
 @lru_cache(maxsize=4096)
 def is_pleasantry(clause: str) -> bool:
     """Whether a clause of a model's is kind and says nothing."""
-    # The words are looked for in any case, and the pattern is slow.
+    # A look at the words first: the patterns are slow.
+    if clause.isascii() and _WORDS_OF_ALL.isdisjoint(words_in(clause)):
+        return False
     if len(words_of(clause)) > MOST_CONTENT or count_words(clause) > LONGEST:
         return False
     if not _KIND.search(clause):
