@@ -84,6 +84,16 @@ def has_notes(model: str) -> Exists:
     return Exists(_rows(model).filter(noted))
 
 
+def is_failing(model: str) -> bool:
+    """Return whether compactions by a model are noted as failing."""
+    return _rows(model).filter(failing_since__isnull=False).exists()
+
+
+def failed_in(run: UUID) -> bool:
+    """Return whether a model failed in a run, and in no later one."""
+    return ModelBreaker.objects.filter(failing_run=run).exists()
+
+
 def record_failure(model: str, worker: UUID, error_text: str) -> None:
     """Count a failed call; enough of them in a row open the breaker, a failed probe reopens it.
 

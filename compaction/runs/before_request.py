@@ -34,6 +34,7 @@ from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import is_last_resort, uses_digest
 from compaction.engine.types import Decision
 from compaction.events import event
+from compaction.limits import circuit_breaker
 from compaction.models import CompactionRun, CompactionState
 from compaction.runs.lifecycle import BUSY
 from compaction.runs.scheduling import check, note_problems
@@ -104,8 +105,11 @@ class Preparation:
             helped = bool(self._or_go_on(partial(self._compact, decision, snapshot)))
             snapshot = self._read()
             goes_on = helped and not self._uses_digest
-            if decision.reason != Reason.HARD_LIMIT or not (goes_on or snapshot.hides_messages):
-                # One compaction is what a user is asked to wait for.
+            if decision.reason != Reason.HARD_LIMIT:
+                # One compaction is what a user is asked to wait for; one without a model is quick.
+                if not (helped and self._went_without_model(snapshot)):
+                    break
+            elif not (goes_on or snapshot.hides_messages):
                 break
         self._tell_what_is_left_out(snapshot)
         return snapshot
@@ -126,6 +130,12 @@ class Preparation:
             # What is left of a long backlog is due in the background as well.
             return None
         return due_before_request(snapshot) or foreseen(snapshot)
+
+    def _went_without_model(self, snapshot: BranchSnapshot) -> bool:
+        """Whether sentences were chosen since the model is of no use, and more is due at once."""
+        if self._run is None or self._due(snapshot) is None:
+            return False
+        return circuit_breaker.failed_in(self._run.pk)
 
     def _or_go_on(self, work: Callable[[], Any]) -> Any:
         """Return what the work returns; None, and nothing more is tried, where the database fails.

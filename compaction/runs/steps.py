@@ -190,12 +190,13 @@ class RunSummarizer:
             else:
                 self._work.take_back()
 
-    def goes_on_without_model(self) -> bool:
-        """Whether clauses are chosen where no model answers anything of use; its fault is noted."""
-        if not self._is_needed():
+    def goes_on_without_model(self, *, if_known: bool = False) -> bool:
+        """Whether clauses are chosen: no model is of use (`if_known`: nor was before). Noted."""
+        models = self._inner if isinstance(self._inner, ModelSequence) else None
+        if (if_known and not (models and models.is_known_to_fail)) or not self._is_needed():
             return False
-        if isinstance(self._inner, ModelSequence):
-            self._inner.note_of_no_use()
+        if models is not None:
+            models.note_of_no_use()
         return True
 
     def _go_on(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from chatapp.llm.registry import ModelConfig, UnknownModelError
+from chatapp.llm.registry import ModelConfig
 from chatapp.models import Message
 from chatapp.selectors import path_messages, without_pinned_system
 from compaction.branches.planning import kept_after, needs_summary
@@ -49,7 +49,7 @@ from compaction.runs.steps import RunSummarizer, StepWriter, Work
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.conversation_input import CONVERSATION, ConversationInput
 from compaction.summaries.fidelity import KEPT_MESSAGES, kept_before
-from compaction.summaries.summarising_models import models_of
+from compaction.summaries.summarising_models import models_of, tokens_of_calls
 from compaction.summaries.summarizer import (
     ModelSequence,
     NoSummarizer,
@@ -126,12 +126,7 @@ def most_tokens_at_once(work: Work, snapshot: BranchSnapshot) -> int | None:
         calls.append(CALLS_MARGIN * work.bound.calls)
     if not calls or not STRATEGIES.get(snapshot.profile.strategy).uses_summarizer:
         return None
-    try:
-        window = models_of(snapshot)[0].context_window
-    except UnknownModelError:
-        # Whoever asks a model hears of it; a hook may stand in for one.
-        return None
-    return min(calls) * window if window > 0 else None
+    return tokens_of_calls(snapshot, min(calls))
 
 
 def _asked(

@@ -191,6 +191,11 @@ class ModelSequence:
         return len(self._choices)
 
     @property
+    def is_known_to_fail(self) -> bool:
+        """Whether the model that is asked next was noted as failing before this run."""
+        return bool(self._choices) and self.first.alias in self.noted_failing
+
+    @property
     def first(self) -> Choice:
         """The model that is asked next."""
         return self._choices[0]

@@ -14,7 +14,10 @@ from chatapp.llm.registry import ModelConfig, UnknownModelError, get_model
 from chatapp.models import Session
 from compaction.branches.snapshot import BranchSnapshot
 from compaction.engine.parameters import Profile
+from compaction.limits import circuit_breaker
 
+TOKENS_WITHOUT_MODEL = 200_000
+"""Where sentences will be chosen in the end, as much is read at once: a second or two of work."""
 # In `derived`.
 _MODELS = "summarising models"
 logger = logging.getLogger(__name__)
@@ -55,6 +58,24 @@ def models_of(snapshot: BranchSnapshot) -> list[ModelConfig]:
         found = summarising_models(snapshot.session, snapshot.summary_profile, known=snapshot.model)
         snapshot.derived[_MODELS] = found
     return found
+
+
+def tokens_of_calls(snapshot: BranchSnapshot, calls: int) -> int | None:
+    """Return the stored tokens that a branch's first model reads in so many calls; None for any.
+
+    Of a long backlog, more where its compactions fail: most of it will be chosen without it.
+    """
+    try:
+        first = models_of(snapshot)[0]
+    except UnknownModelError:
+        # Whoever asks a model hears of it; a hook may stand in for one.
+        return None
+    if first.context_window <= 0:
+        return None
+    most = calls * first.context_window
+    waiting = snapshot.branch.token_total - snapshot.state.covered_tokens
+    is_failing = most < waiting and circuit_breaker.is_failing(first.alias)
+    return max(most, TOKENS_WITHOUT_MODEL) if is_failing else most
 
 
 def summarising_model(session: Session, profile: Profile) -> ModelConfig:

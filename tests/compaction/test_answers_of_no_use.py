@@ -68,9 +68,9 @@ def test_a_conversation_that_outgrew_its_window_goes_on_with_chosen_sentences(se
     assert say(session, "And now?").answer.content == "Noted."
     run = CompactionRun.objects.get()
     assert (run.status, run.reason) == ("succeeded", "window")
-    # Asked once more for each input that its window takes; each answer is a row with its reason.
+    # Asked once more for what it was asked first, and for nothing else; each answer is a row.
     failed = run.steps.filter(outcome="error")
-    assert len(failed) >= 2
+    assert len(failed) == len(server.summarising()) == 2
     assert all(step.error for step in failed)
     assert not run.steps.filter(outcome="ok").exists()
     summary = SessionSummary.objects.get()
@@ -115,6 +115,53 @@ def test_it_stays_told_of_until_the_model_writes_a_summary(server, owner):
     server.script = nonsense({"text": f"They spoke of {code(90)} and {code(91)} for long."})
     say(session, "And at last?")
     assert ModelBreaker.objects.get().failing_since is None
+
+
+@pytest.mark.parametrize("messages", [80, 400])
+def test_a_long_backlog_is_inside_its_window_in_the_first_turn(server, owner, messages):
+    """The first part is asked for twice, and each run behind that asks once whether it is back."""
+    profile(**NEVER, window_trigger=True, prepare_ratio=0.0, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(messages, words=20, marker=1))
+    assert estimate(sent(session)) > 2 * WINDOW
+    server.script = nonsense({"text": ""})
+    assert say(session, "And now?").answer.content == "Noted."
+    runs = CompactionRun.objects.count()
+    assert len(server.summarising()) == 1 + runs <= 4
+    assert estimate(server.of("chat")[-1].messages) < WINDOW
+    assert not CompactionRun.objects.exclude(status="succeeded").exists()
+    assert len(server.of("chat")) == 1
+    say(session, "And then?")
+    assert len(server.summarising()) == 1 + runs
+
+
+def test_a_model_known_to_fail_is_asked_once_and_believed_when_it_is_back(server, owner):
+    session = outgrown(owner)
+    server.script = nonsense({"text": ""})
+    say(session, "And now?")
+    asked = len(server.summarising())
+    store(session, talk(30, words=20, marker=50))
+    say(session, "And then?")
+    assert len(server.summarising()) == asked + 1
+    store(session, talk(8, words=40, marker=90))
+    told = {"text": f"They spoke of {code(90)} and {code(91)}, and of much before it."}
+    server.script = nonsense(told)
+    run = compact(session)
+    assert run.status == "succeeded"
+    assert ModelBreaker.objects.get().failing_since is None
+
+
+def test_after_two_parts_of_no_use_in_a_row_no_more_are_asked_for(server, owner):
+    session = SessionFactory(owner=owner, wires=talk(120, words=20, marker=1))
+    profile(**NEVER, window_trigger=True, prepare_ratio=0.0, keep_last_n=2, ledger=False)
+    told = {"text": f"They spoke of {code(1)} and {code(2)} in the first part."}
+    server.script = [
+        {"when": {"purpose": "summary", "call": 1}, "reply": told},
+        *nonsense({"text": ""}),
+    ]
+    say(session, "And now?")
+    first = CompactionRun.objects.earliest("created_at")
+    assert first.steps.filter(outcome="error").count() == 4
+    assert first.steps.filter(outcome="ok").count() == 1
 
 
 def test_by_turns_without_end_it_never_gets_stuck(server, owner):

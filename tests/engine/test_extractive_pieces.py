@@ -263,3 +263,53 @@ def test_a_line_that_begins_in_the_middle_of_a_phrase_has_the_words_before_it():
 )
 def test_what_somebody_gathers_or_intends_is_no_rule(text):
     assert not is_rule(text)
+
+
+FRAGMENTS = (
+    # A condition wants what follows from it, a list its end, a verb its subject.
+    "When the padded crates of the museum arrive at the southern quay of the old harbour in rain, "
+    "the crew of Captain Okafor loads Node7713 and Node8824 behind the second ramp of the ferry.",
+    "Nous avons vu le phare de la pointe du nord avec les cousins de la tante Odile cet été, et "
+    "avons noté Node7713 et Node8824 dans le carnet bleu de la capitainerie du vieux port.",
+    "Wenn die Kisten aus dem Museum bei Regen am südlichen Kai des alten Hafens ankommen sollten, "
+    "lädt die Mannschaft von Kapitän Okafor Node7713 und Node8824 hinter der zweiten Rampe.",
+)
+
+
+@pytest.mark.parametrize("text", FRAGMENTS)
+def test_a_line_is_no_condition_and_no_verb_without_the_rest_of_its_sentence(text):
+    assert len(units_in(item(text))) > 1
+    made = summarize(*talk(text, *FILLER), target_tokens=220).text
+    (line,) = (line for line in made.splitlines() if "Node8824" in line)
+    assert line == f"- {text}"
+
+
+def test_no_line_ends_at_a_comma_and_its_source_ends_before_it():
+    """The clause before the comma stands alone; what follows it says something else."""
+    text = (
+        "We store the Node7713 backups of the harbour office in the cellar of the lighthouse, "
+        "the weather over the old northern harbour was rather pleasant and mild and calm and warm."
+    )
+    first, *_ = units_in(item(text, position=1))
+    assert first.text.endswith("lighthouse,")
+    items = talk(text, *FILLER)
+    made = summarize(*items, target_tokens=150)
+    lines = made.text.splitlines()
+    (line,) = (line for line in lines if "Node7713" in line)
+    assert not any(line.endswith((",", "，", ";")) for line in lines)
+    found = trace(made.text, weigh(gather_units(SummaryRequest(kind="chunk", items=items))))
+    (sourced,) = (one for one in found if "Node7713" in made.text[one.start : one.end])
+    (source,) = sourced.sources
+    assert sourced.origin is Origin.EXACT
+    assert text[source.start : source.end] == line.removeprefix("- ")
+
+
+def test_a_line_without_its_comma_is_known_again_by_the_next_pass():
+    text = (
+        "We store the Node7713 backups of the harbour office in the cellar of the lighthouse, "
+        "the weather over the old northern harbour was rather pleasant and mild and calm and warm."
+    )
+    answers = in_passes(talk(text, *FILLER), 4, target_tokens=200)
+    last = answers[-1].text.splitlines()
+    assert sum("Node7713" in line for line in last) == 1
+    assert not any("[summary]" in line for line in last)

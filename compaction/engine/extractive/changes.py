@@ -13,20 +13,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.contrasts import Denied, is_supposed, parts_taken_back
+from compaction.engine.extractive.contrasts import (
+    Denied,
+    is_supposed,
+    is_unsure,
+    parts_taken_back,
+)
 from compaction.engine.extractive.corrections import (
     is_correction,
     is_removal,
     subjects_of,
 )
 from compaction.engine.extractive.cues import is_question
-from compaction.engine.extractive.renewals import renewed, renews, says_now
+from compaction.engine.extractive.renewals import renewed, renews, said_instead, says_now
 from compaction.engine.extractive.replacing import (
     MAX_REPLACED_CHARACTERS,
     MOST_POINTING_WORDS,
     Stated,
     denied_value,
     old_value,
+    opens_surely,
     points,
 )
 from compaction.engine.extractive.sentences import remembered, shorten
@@ -41,6 +47,8 @@ LOOKED_AT_BEFORE = 24
 """A correction that shares no word with what it corrects means something said just before: so many
 statements are looked at."""
 ENOUGH_IN_COMMON = 1.5
+FEWEST_IN_BOTH = 2
+"""Things that a statement names which says a value and the one that it had before."""
 TOPIC_MENTIONS = 6
 """What was named more often is a subject of the conversation, not one value of one statement."""
 MOST_WORDS_BEHIND_VALUE = 2
@@ -70,6 +78,11 @@ _NOTE = lazy_pattern(
 )
 _END = ".!。！"
 _NOW = lazy_pattern(r"(?:^|\s)(?:now|actually|instead|today)$", re.I)
+_CLAUSES = lazy_pattern(r"[,;:.] \S+ \S+ \S")
+_STATED = lazy_pattern(
+    r" (?:is|are|was|ist|sind|war|lautet|beträgt|kostet|beginnt|heißt|est|es|è|é|это)\b", re.I
+)
+"""What stands behind a subject: in German it has a capital, as names have."""
 _BRACKETS = lazy_pattern(r"[()\n]")
 _COPULA = lazy_pattern(
     r"\b(?:is|are|will be|equals|costs?|(?:runs?|lives?|works?|sits?|stays?) (?:on|in|at|for|with)|"
@@ -141,28 +154,34 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
     """
     past = _Past(people=frozenset(("", *people)))
     corrects: int | None = None
+    about: frozenset[str] = frozenset()
     for unit in units:
         if unit.kind is UnitKind.ACTION or not past.is_said(unit):
             past.statements.append(Stated(unit, frozenset(), []))
             continue
         by_person = unit.speaker in past.people and not unit.note
         is_cued = by_person and is_correction(unit.text) and not is_supposed(unit.text)
-        is_renewing = by_person and not is_cued and renews(unit)
-        cued = is_cued or is_renewing
-        words = subjects_of(unit.text, cued=cued)
+        is_cued = is_cued and not (is_unsure(unit.text) and not opens_surely(unit.text))
+        is_renewing = by_person and renews(unit)
+        words = subjects_of(unit.text, cued=is_cued or is_renewing)
         statement = Stated(unit, words, [])
         if by_person:
-            if _contrasted(statement, past):
-                corrects = None
-            elif is_renewing and corrects != unit.position:
-                _renew(statement, past)
-                corrects = None
-            elif cued or corrects == unit.position:
+            goes_on = corrects == unit.position
+            if goes_on and not is_cued:
+                # "I got the room wrong. It is D07": the one before says what this is about.
+                statement.words |= about
+            corrects = None
+            is_done = _contrasted(statement, past) or _says_instead(statement, past)
+            is_done = is_done or (is_renewing and not goes_on and _renew(statement, past))
+            if is_done:
+                pass
+            elif is_cued or goes_on:
                 statement = _corrected(statement, past)
                 # The value may stand in the clause behind a cue that says nothing itself.
-                says_nothing = len(words) <= MOST_POINTING_WORDS and not statement.unit.note
-                corrects = unit.position if cued and says_nothing else None
-            else:
+                says_nothing = len(words) <= MOST_POINTING_WORDS or not unit.entities
+                says_nothing = is_cued and says_nothing and not statement.unit.note
+                corrects, about = (unit.position, words) if says_nothing else (None, about)
+            elif not is_renewing:
                 statement = _restated(statement, past)
         past.statements.append(statement)
         _remember_frame(statement, past)
@@ -190,7 +209,7 @@ def _corrected(statement: Stated, past: _Past) -> Stated:
     return statement
 
 
-def _renew(new: Stated, past: _Past) -> None:
+def _renew(new: Stated, past: _Past) -> bool:
     """Have a statement of what holds now take the place of the one that said what held before."""
     words, statements = new.words, past.statements
     nearest = sorted(past.alike(words), key=lambda n: (len(words & statements[n].words), n))
@@ -199,10 +218,35 @@ def _renew(new: Stated, past: _Past) -> None:
         is_older = old.unit.position < new.unit.position and old.unit.speaker in past.people
         value = renewed(old.unit.text, new.unit.text) if is_older else None
         if value is not None:
-            _forget(old, value.text, value.key, past)
-            note = f"replaces {_clean(value.text)}"
-            new.unit = new.unit._replace(kind=UnitKind.CHANGE, note=note)
-            return
+            return _replace(old, new, value.text, value.key, past)
+    return False
+
+
+def _says_instead(new: Stated, past: _Past) -> bool:
+    """Whether a clause says again what was said, beside the value that it was said with."""
+    unit = new.unit
+    if len(unit.entities) < FEWEST_IN_BOTH or not _CLAUSES.search(unit.text):
+        return False
+    if is_question(unit.text):
+        return False
+    found = {index for key in unit.entities for index in past.naming(key)[-REMEMBERED:]}
+    for index in sorted(found, reverse=True):
+        old = past.statements[index]
+        is_older = old.unit.position < unit.position and old.unit.speaker in past.people
+        if old.gone or not is_older:
+            continue
+        value = said_instead(old.unit.text, unit.text)
+        if value is not None:
+            return _replace(old, new, value.text, value.key, past)
+    return False
+
+
+def _replace(old: Stated, new: Stated, value: str, key: str, past: _Past) -> bool:
+    """Have a statement take the place of an older one, whose value it names in a note."""
+    _forget(old, value, key, past)
+    note = f"replaces {_clean(value)}"
+    new.unit = new.unit._replace(kind=UnitKind.CHANGE, note=note)
+    return True
 
 
 def _contrasted(new: Stated, past: _Past) -> bool:
@@ -219,10 +263,7 @@ def _contrasted(new: Stated, past: _Past) -> bool:
             old = past.statements[index]
             value, key = denied_value(old, new, part, inside)
             if value:
-                _forget(old, value, key, past)
-                note = f"replaces {_clean(value)}"
-                new.unit = new.unit._replace(kind=UnitKind.CHANGE, note=note)
-                return True
+                return _replace(old, new, value, key, past)
     return False
 
 
@@ -270,7 +311,9 @@ def _target(statement: Stated, past: _Past) -> int | None:
             best, most = index, score
     if best is not None and most >= ENOUGH_IN_COMMON:
         return best
-    named = {word for one in statement.entities for word in words_of(one.text)}
+    text = unit.text
+    values = (one for one in statement.entities if not _STATED.match(text, one.end))
+    named = {word for one in values for word in words_of(one.text)}
     if removes or statement.words <= named or points(statement):
         return _just_before(statement, past)
     return best if most >= 1 else None

@@ -16,13 +16,15 @@ from compaction.engine.extractive.headings import (
     render_unit,
     title,
 )
-from compaction.engine.extractive.pieces import is_parted, put_together
+from compaction.engine.extractive.pieces import is_parted, lines_of
+from compaction.engine.extractive.pleasantries import is_pleasantry
 from compaction.engine.extractive.quotations import QUOTED
 from compaction.engine.extractive.selection import (
     Candidate,
     Selection,
     estimated_tokens,
     preferring,
+    telling,
 )
 from compaction.engine.extractive.terms import words_of
 from compaction.engine.extractive.units import OPERATORS, people_of
@@ -181,12 +183,11 @@ def _choose_state(selection: Selection, candidates: Sequence[Candidate]) -> set[
     chosen: set[int] = set()
     people = people_of(one.unit for one in candidates)
     users = [one for one in said if one.unit.speaker in people]
-    telling = (
-        one for one in reversed(users) if selection.gain(one) and not is_farewell(one.unit.text)
-    )
-    newest = next(telling, users[-1] if users else None)
+    told = (one for one in reversed(users) if not is_farewell(one.unit.text))
+    newest = next(filter(selection.gain, told), users[-1] if users else None)
     last = newest.unit.position if newest else -1
-    behind = [one for one in said if one.unit.position > last and one.unit.speaker not in people]
+    others = (one for one in said if one.unit.position > last and one.unit.speaker not in people)
+    behind = [one for one in others if not is_pleasantry(one.unit.text)]
     for group in (
         [one for one in users if one.unit.position == last],
         [one for one in behind if one.unit.speaker in OPERATORS - {"tool", QUOTED}] or behind,
@@ -223,7 +224,8 @@ def _fill_beside_identifiers(
     naming = _with_codes(candidates)
     reserve = taken(_named_alone(naming, selection, room, count))
     # Actions have had their share: commands and paths would crowd out what was said.
-    said = [one for one in candidates if one.unit.kind is not UnitKind.ACTION]
+    told = telling(candidates)
+    said = [one for one in told if one.unit.kind is not UnitKind.ACTION]
     upto = selection.budget - reserve
     if upto >= LEAST_TO_COMPLETE:
         left = int(COMPLETING_SHARE * (upto - selection.spent))
@@ -231,7 +233,7 @@ def _fill_beside_identifiers(
         _complete(selection, candidates, upto=upto)
     fill_users_first(selection, said, upto=upto)
     named = _named_alone(naming, selection, room, count)
-    for some in (said, candidates):
+    for some in (said, told):
         selection.fill(some, upto=selection.budget - taken(named))
     left = selection.budget - selection.spent - count(f"{heading}\n")
     return _named_alone(naming, selection, min(room, left), count)
@@ -390,7 +392,7 @@ def _rendered(chosen: Iterable[Candidate], state: set[int], named: list[str], la
     for section, unit in placed:
         units.setdefault(section, []).append(unit)
     sections = {
-        section: [render_unit(unit, language) for unit in put_together(of_section)]
+        section: [render_unit(unit, language) for unit in lines_of(of_section)]
         for section, of_section in units.items()
     }
     if named:
@@ -445,4 +447,4 @@ def _stored_size(unit: Unit) -> int:
 
 def line_key(text: str) -> str:
     """What two lines that say the same have in common."""
-    return key_of(text).rstrip("。！…!")
+    return key_of(text).rstrip("。！…!，、；،")

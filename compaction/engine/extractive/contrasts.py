@@ -28,7 +28,7 @@ _CLAUSE_ENDS = r"(?=[,.;:!?)]|$)"
 NEWER_FIRST = "newer"
 """What replaces another thing opens its sentence."""
 OPENING = (NEWER_FIRST, "q", "u")
-AFFIRMED = frozenset({*OPENING, *"rstode"})
+AFFIRMED = frozenset({*OPENING, *"rstodew"})
 """What is taken back by a verb or by "instead of": a denial of it denies that."""
 BUT = "but"
 """What is said behind this word may be anything: the value that holds, or something else."""
@@ -62,7 +62,10 @@ _MARKS = word_set(
     "dejamos dejó laissé abandonné cessé lasciato smesso deixou deixámos deixamos largámos "
     "gestopt stopt отказались перестали left retired out raus gegangen weg parti partie partida "
     "retiré retirée fue salió jubiló andato andata saiu reformou vertrokken ушёл ушел ушла "
-    "уволился уволилась"
+    "уволился уволилась told wrote thought dachte sagte schrieb pensais croyais écrit pensaba "
+    "creía "
+    "escribí pensavo credevo scritto pensava achava disse escrevi dacht zei schreef думал думала "
+    "написал написала abandonato abandonado quitté ушли слезли съехали"
 )
 _PLACE = (
     r"(?=[,.;:!?)]|$| (?:on|in|at|for|as|als|come|comme|como|bei|für|auf|pour|dans|en|na|no|"
@@ -98,6 +101,11 @@ _LEFT = (
     r"ido|jubiló)|è andat[oa] (?:via|in pensione)|saiu|reformou-se|is (?:vertrokken|weg)|"
     r"уш(?:ёл|ел|ла)|уволил(?:ся|ась))"
 )
+_FAVOURS = (
+    r"(?:(?:and|und|et|y|e|en|и)\b|in favou?r of|zugunsten|au profit d[eu]|(?:a|en) favor de|"
+    r"a favore d[ie]l?|em favor d[eoa]|ten gunste van|в пользу)"
+)
+"""Behind what was given up: what somebody does now."""
 _DROPS = (
     r"(?:(?:we|i|they)(?:['’]ve| have)? (?:dropped|ditched|abandoned|retired|gave up|got rid of)|"
     r"(?:stopped|quit|ceased)(?: \w+ing)?(?: (?:with|on|at|in|to))?|"
@@ -106,7 +114,9 @@ _DROPS = (
     r"(?:on a|nous avons|j['’]ai) (?:laissé tomber|abandonné|arrêté)|a cessé d(?:e |['’])\w+|"
     r"(?:abbiamo|ho) (?:lasciato|abbandonato|smesso di \w+)|ha smesso di \w+|"
     r"deix(?:ou|ámos|amos|ei|aram)(?: de \w+)?|largámos|(?:we|ik) zijn gestopt met|"
-    r"отказались от|перестал[аи]? \w+)"
+    r"отказались от|перестал[аи]? \w+|"
+    r"(?:we|i)(?:['’]ve| have)? (?:moved|migrated|got|come) off|(?:wir sind|ich bin) (?:weg )?von|"
+    r"(?:on a|nous avons) quitté|(?:мы )?(?:ушли|слезли|съехали) с)"
 )
 _SWAPPED = (
     r"(?:swapped|traded|exchanged|replaced|cambi\w{1,6}|troc\w{1,6}|remplac\w{1,6}|"
@@ -140,11 +150,14 @@ _LATIN = lazy_pattern(
             # X was replaced by Y; X has left: it is Y; we dropped X, it is Y.
             rf"(?:^|[,;:] ){_ARTICLE}{_part('r')} {_HELD}\b",
             rf"^{_ARTICLE}{_part('s')} {_LEFT}(?:[,;:]| (?:and|und|et|y|e|en|и)\b) ?(?=\S+ \S+)",
-            rf"\b{_DROPS} {_ARTICLE}{_part('t')}(?:[,;:]| (?:and|und|et|y|e|en|и)\b) ?(?=\S+ \S+)",
+            rf"\b{_DROPS} {_ARTICLE}{_part('t')}(?:[,;:]| {_FAVOURS}) ?(?=\S+)",
             rf"\b(?:off|away from) {_part('o')} (?:on)?to ",
             rf"\b(?:i|we) had {_part('p')} wrong\b",
-            rf"\b(?:it|that|this)(?: is not|['’]s not| isn['’]t) {_ONLY}{_part('b')}, "
-            rf"(?:it|that|this)(?:['’]s| is) ",
+            rf"(?:\b(?:is|are|was|were)|(?<=it)['’]s|(?<=that)['’]s)(?: not|n['’]t) "
+            rf"{_ONLY}{_part('b')}"
+            rf"[,;—] ?(?:it|that|this|they)(?:['’]s|['’]re| is| are) ",
+            rf"\b(?:ist nicht|n['’]est pas|no es|non è|não é|is niet|не) {_ONLY}{_part('x')}"
+            rf"[,;—] ?(?:(?:es|das|er|sie) ist|c['’]est|es|è|é|(?:het|dat) is|это) ",
             # Y, not X.
             rf"(?:,|\b(?:and|und|et|y|e|en|и)|, а) (?:not|nicht|pas|non(?: pas)?|no|não|niet|не) "
             rf"{_ONLY}{_part('c')}{_CLAUSE_ENDS}",
@@ -159,6 +172,14 @@ _LATIN = lazy_pattern(
             rf"\b(?:i said|ich sagte|j['’]ai dit|dije|ho detto|eu disse|ik zei|я сказала?) "
             rf"{_part('g')}[,;] (?:\S+ )?(?:i meant|ich meinte|je voulais|quise|quería|volevo|"
             rf"intendevo|queria|quis|ik bedoelde|имела? в виду)",
+            # I told you it was X, it's really Y.
+            r"\b(?:i (?:told you|said|wrote|thought)|ich (?:dachte|sagte|schrieb)|je (?:pensais|"
+            r"croyais)|j['’]ai (?:dit|écrit)|pensaba|creía|dije|escribí|pensavo|credevo|"
+            r"ho (?:detto|scritto)|pensava|achava|disse|escrevi|ik (?:dacht|zei|schreef)|"
+            rf"я (?:думал|сказал|написал)а?),? {_part('w')}[,;—] ?(?:(?:but|aber|mais|pero|ma|mas|"
+            r"maar|а|но) )?(?:(?:it|that)(?:['’]s| is| was)|(?:es|das|het|dat) (?:ist|sind|is)|"
+            r"c['’]est|es|son|"
+            r"è|sono|é|são|это|на самом деле)\b",
             rf"^(?:strike|streich|rayez?|tacha|cancella|risca|schrap|вычеркни|scrap|forget|drop|"
             rf"ditch|vergiss|vergesst|oubliez?|olvida|dimentica|esquece|vergeet|"
             rf"забудь) (?!about\b|that\b){_part('h')}[,;:] (?=\S+ \S+)",
@@ -170,7 +191,8 @@ _LATIN = lazy_pattern(
     2,
 )
 _MOVES = lazy_pattern(
-    r"\b(?:moved|migrated|switched|changed|relocated|shifted|bumped|raised|lowered|postponed|"
+    r"\b(?:upgraded|downgraded|moved|migrated|switched|changed|relocated|shifted|bumped|raised|"
+    r"lowered|postponed|"
     r"(?:went|goes|gone) (?:up|down)|rose|risen|rises|fell|fallen|falls|dropped|climbed|jumped|"
     r"grew|"
     r"grown|cut|reduced|increased|gestiegen|gesunken|gefallen|erhöht|gesenkt|steigt|sinkt|"
@@ -228,7 +250,10 @@ _WIDE = lazy_pattern(
             r"(?:^|[はがを、。\s])(?P<h>[^はがを、。]{1,30}?)の代わりに",
             r"(?:^|\s)(?P<i>\S{1,30}?)(?:이|가)? ?(?:아니라|아니고|말고)",
             r"(?:고|며|,) (?P<j>\S{1,30}?)(?:은|는|이|가) 아(?:닙니다|니에요|니야|니다)",
-            r"(?:^|\s)(?P<k>\S{1,30}?)에서 \S{1,30}?로 ?(?:바꿨|바뀌|바뀝|바꾸|변경|옮|교체|"
+            r"(?:^|\s)(?P<zg>\S{1,30}?)(?:은|는|을|를) (?:이제 |더 ?이상 )?"
+            r"(?:안|그만) \S{1,6}고 ",
+            r"(?:^|\s)(?P<k>(?:(?!\S*[이가은는] )\S{1,15} )?\S{1,30}?)에서 (?:\S{1,15} )?"
+            r"\S{1,30}?로 ?(?:바꿨|바뀌|바뀝|바꾸|변경|옮|교체|"
             r"전환|이전|올랐|오릅|"
             r"올라|내렸|내립|내려|인상|인하)",
             r"(?:^|\s)(?P<l>\S{1,30}?) 대신",
@@ -249,6 +274,17 @@ _CONDITION = lazy_pattern(
     r"|maybe|perhaps|possibly|(?:suggest|propose|hope|wonder)\w* that|vielleicht|eventuell"
     r"|peut-être|quizás?|tal vez|forse|talvez|misschien|wellicht|возможно|может быть|ربما)\b"
     r"|如果|要是|假如|也许|可能|もし|かもしれ|만약|만일|아마",
+    re.I,
+)
+_DOUBT = lazy_pattern(
+    r"\b(?:i (?:think|guess|believe|suppose|heard)|wish|promised?|asked|propos\w{1,4}|"
+    r"suggest\w{0,3}|refused?|declined|not (?:so |quite |entirely )?sure|no idea|"
+    r"probably|might|may (?:be|have)|could (?:be|have)|apparently not|glaube|vermutlich|"
+    r"wahrscheinlich|wohl|könnte|bin (?:mir )?nicht sicher|je crois|je pense|probablement|pourrait|"
+    r"pas sûre?|creo que|probablemente|podría|no estoy segur[oa]|credo|penso che|probabilmente|"
+    r"potrebbe|non sono sicur[oa]|acho que|provavelmente|poderia|não tenho certeza|denk ik|"
+    r"ik geloof|waarschijnlijk|misschien|niet zeker|кажется|наверное|вероятно|думаю|не уверена?)\b"
+    r"|好像|大概|应该是|估计|不确定|たぶん|と思い|かな。?$|らしい|것 같|아마|أظن|أعتقد|ربما",
     re.I,
 )
 _OPENS_CONDITION = lazy_pattern(r"\s*(?:had|should|sollten?|si|se|caso|als|stel)\b", re.I)
@@ -291,13 +327,26 @@ def parts_taken_back(text: str) -> Iterator[Denied]:
             if _is_said_to_be(text, match, affirmed=group in AFFIRMED):
                 rest = match.end() if group == BUT else -1
                 yield Denied(*match.span(group), rest, opens=group in OPENING)
-        moved = _FROM.search(text) if _MOVES.search(text) else None
+        moves = _MOVES.search(text)
+        is_denied = moves and _DENIES_NEXT.search(text, 0, moves.start())
+        moved = _FROM.search(text) if moves and not is_denied else None
         if moved and _is_said_to_be(text, moved, affirmed=True):
             yield Denied(*moved.span("f"))
     if not text.isascii():
         for match in _WIDE.finditer(text):
             if _is_said_to_be(text, match, affirmed=False):
                 yield Denied(*match.span(str(match.lastgroup)))
+
+
+def is_doubted(text: str) -> bool:
+    """Whether a statement has a condition in it, or words of somebody who is not sure."""
+    opens = _OPENS_CONDITION.match(text) and _BREAK.search(text)
+    return bool(opens or _CONDITION.search(text)) or is_unsure(text)
+
+
+def is_unsure(text: str) -> bool:
+    """Whether somebody says of what they say that they are not sure of it."""
+    return bool(_DOUBT.search(text))
 
 
 def is_supposed(text: str) -> bool:
@@ -310,6 +359,8 @@ def _is_said_to_be(text: str, match: re.Match[str], *, affirmed: bool) -> bool:
 
     `affirmed`: what takes a value back is no denial itself.
     """
+    if _DOUBT.search(text):
+        return False
     start, end = match.span()
     breaks = (one.end() for one in _BREAK.finditer(text, 0, start + 2))
     first = max((place for place in breaks if place <= start + 1), default=0)

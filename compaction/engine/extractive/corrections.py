@@ -8,28 +8,43 @@ from __future__ import annotations
 import re
 
 from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.contrasts import DENIES
 from compaction.engine.extractive.cues import cue, is_question
 from compaction.engine.extractive.sentences import remembered, word_set, words_in
+from compaction.engine.extractive.shifts import SHIFT_WORDS
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
 
-CUE_WORDS = word_set(
-    "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
-    "change changed update edit longer anymore instead switched moved renamed replaced corrected "
-    "plan plans list take cross strike remove drop leave delete skip "
-    "sul sulla sullo sulle nel nella nello nelle della dello delle degli alla allo alle dalla "
-    "numa num pela pelo beim migrated relocated replaces supersedes sostituisce sostituito ersetzt "
-    "remplace remplacé reemplaza sustituye substitui substituiu vervangt заменяет заменил pasa "
-    "pasó pasado subido umgezogen gezogen перенесли перенесён gegaan gestegen "
-    "wurde wurden worden werd wordt viene verrà stato stata été sido fue foi será sera taken took "
-    "place left retired resigned gone dropped stopped quit ceased abandoned dejado dejamos dejó "
-    "laissé tomber abandonné cessé lasciato smesso deixou deixámos gestopt отказались перестал "
-    "ушёл уволился parti partie raus abgelöst löst meer mehr больше вместо substituído sustituyó "
-    "sustituido reemplazó sostituita vervangen заменили gestiegen gesunken gefallen erhöht gesenkt "
-    "rose risen fell fallen dropped raised lowered augmenté monté baissé migré aumentado bajado "
-    "aumentato salito sceso subiu desceu gedaald вырос выросла снизился снизилась поднялась"
-) | set(FUNCTION_WORDS)
+CUE_WORDS = (
+    word_set(
+        "sorry actually correction wait scratch forget mistake oops meant misspoke second thought "
+        "change changed update edit longer anymore instead switched moved renamed replaced "
+        "corrected "
+        "plan plans list take cross strike remove drop leave delete skip "
+        "sul sulla sullo sulle nel nella nello nelle della dello delle degli alla allo alle dalla "
+        "numa num pela pelo beim migrated relocated replaces supersedes sostituisce sostituito "
+        "ersetzt "
+        "remplace remplacé reemplaza sustituye substitui substituiu vervangt заменяет заменил pasa "
+        "pasó pasado subido umgezogen gezogen перенесли перенесён gegaan gestegen "
+        "wurde wurden worden werd wordt viene verrà stato stata été sido fue foi será sera taken "
+        "took "
+        "place left retired resigned gone dropped stopped quit ceased abandoned dejado dejamos "
+        "dejó "
+        "laissé tomber abandonné cessé lasciato smesso deixou deixámos gestopt отказались перестал "
+        "ушёл уволился parti partie raus abgelöst löst meer mehr больше вместо substituído "
+        "sustituyó "
+        "sustituido reemplazó sostituita vervangen заменили gestiegen gesunken gefallen erhöht "
+        "gesenkt "
+        "rose risen fell fallen dropped raised lowered augmenté monté baissé migré aumentado "
+        "bajado "
+        "ушли слезли съехали quitté gewisseld veranderd gewijzigd cambiado cambiato cambió changé "
+        "geändert сменился сменилась "
+        "aumentato salito sceso subiu desceu gedaald вырос выросла снизился снизилась поднялась"
+    )
+    | word_set(SHIFT_WORDS)
+    | set(FUNCTION_WORDS)
+)
 """Words of a correction itself: two of them have nothing in common by that."""
 
 _CORRECTION = cue(
@@ -44,12 +59,18 @@ _CORRECTION = cue(
     "scusa scusate anzi desculpa desculpe aliás verbeter eigenlijk "
     "wrong mixed vertan geirrt verwechselt verschrieben vertippt meinte trompé trompée confondu "
     "voulais equivoqué equivocado quise quería confundí sbagliato sbagliata sbagliavo volevo "
-    "intendevo confuso enganei errei queria quis confundi vergiste vergist bedoelde",
+    "geändert changé cambiado cambió cambiato cambiata mudou veranderd gewijzigd сменился "
+    "сменилась изменился изменилась изменилось поменялся поменялась intendevo confuso enganei "
+    "errei queria quis confundi vergiste vergist bedoelde",
     r"^(?:(?:oh|hm+|ah|no|ok(?:ay)?|yes|so|and|but|well)[,.!]? )*(?:sorry\b|actually\b|"
     r"correction\b|wait\b|scratch that|forget (?:that|it|what i said)|my (?:mistake|bad)|oops|"
     r"i (?:meant|misspoke)|make (?:that|it)\b|on second thought|change of plans?|update:|edit:|"
     r"no[,:—-] )",
     r"\bno longer\b|\bnot any ?more\b",
+    # "The supplier has changed: it is ..."
+    r"\b(?:(?:has |have )?changed|(?:hat|haben) sich geändert|(?:a|ont) changé|(?:ha|han) cambiado|"
+    r"cambió|è cambiat[oa]|mudou|is (?:veranderd|gewijzigd)|(?:сменил|изменил|поменял)(?:ся|ась|"
+    r"ось|ись)) ?[:;,—]",
     r"\b(?:has|have|is|was|are|were|been|got|we|i) (?:now )?(?:changed|switched|moved|renamed|"
     r"rescheduled|postponed|replaced|corrected|bumped) (?:\w+ ){0,4}?(?:to|with|by|from)\b",
     r"\bnot \S{1,30},? but \S|\breplaced? \S{1,40} (?:with|by)\b",
@@ -66,7 +87,7 @@ _CORRECTION = cue(
     r"^(?:scusate?|anzi|desculpe?|aliás|sorry|verbeter|eigenlijk)\b",
     # "I was wrong about the mill": what follows is the value that holds.
     r"\bi (?:meant|misspoke|was wrong|mixed (?:it |that |them |this )?up|"
-    r"got (?:it|that|this) wrong)\b",
+    r"got (?=(?:[^\s,;:.]+ ){1,6}?wrong\b))",
     r"\b(?:(?:mich|habe) .{0,40}\b(?:vertan|geirrt|verwechselt|verschrieben|vertippt)|ich meinte|"
     r"suis trompée?|ai confondu|voulais dire|me equivoqué|me he equivocado|qu(?:ise|ería) decir|"
     r"confundí|mi sono sbagliat[oa]|mi sbagliavo|volevo dire|intendevo|ho confuso|enganei-me|"
@@ -79,8 +100,15 @@ _CORRECTION = cue(
     r"|間違え|訂正|忘れて|すみません、|じゃなくて|ではなく|아니라|정정|바꿔|잊어|미안"
     r"|^(?:извини|простите|забудь|прости|на самом деле|нет,|поправка)"
     r"|\b(?:вместо|больше не)\b"
-    r"|بدلا من|عفوا",
+    r"|بدلا من|عفوا|تم (?:تأجيل|تقديم|نقل|تغيير|تمديد|رفع|خفض)|تأجلت?|تغيرت?",
 )
+_SHIFT = lazy_pattern(
+    rf"\b(?:{'|'.join(SHIFT_WORDS.split())}) (?:\S+ ){{0,5}}?(?:to|until|auf|à|a|al|para|naar|"
+    r"на|до) (?P<digit>(?=(?:\S+ )?\S*\d))?",
+    re.I,
+)
+"""What was shifted may stand behind the verb: "they raised the limit to 1,000"."""
+_SHIFTING_WORDS = word_set(SHIFT_WORDS)
 _REMOVAL = cue(
     "take cross strike remove drop scratch leave delete skip",
     r"\b(?:take|cross|strike|remove|drop|scratch|leave|delete)\b.{1,60}?\b(?:off|from|out of)\b"
@@ -110,8 +138,24 @@ def is_correction(text: str) -> bool:
     words = words_in(text)
     if is_question(text):
         return False
-    corrects = _CORRECTION.is_in(text, words) and not AS_WELL.search(text)
+    corrects = _CORRECTION.is_in(text, words) or _shifts(text, words)
+    corrects = corrects and not AS_WELL.search(text)
     return corrects or _REMOVAL.is_in(text, words)
+
+
+def _shifts(text: str, words: frozenset[str]) -> bool:
+    """Whether a statement says that a number or a date was moved to another one."""
+    if _SHIFTING_WORDS.isdisjoint(words):
+        return False
+    match = _SHIFT.search(text)
+    if match is None or match["digit"] is None:
+        return False
+    return not DENIES.search(text, 0, match.end())
+
+
+def is_shift(text: str) -> bool:
+    """Whether a statement says that something was moved to another place, time or size."""
+    return not _SHIFTING_WORDS.isdisjoint(words_in(text)) and bool(_SHIFT.search(text))
 
 
 def is_removal(text: str) -> bool:

@@ -76,11 +76,13 @@ _RULE = cue(
     r"under no circumstances) (?!know\b|think\b|mind\b|worry\b|hesitate\b|"
     r"forget (?:the|that|about)\b|get me wrong|a\b|the\b)",
     r"[,;:—–] ?(?:and |but |so |please |then )?(?:do not|don['’]t|never|always) "
-    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b|[a-z]{3,}ed\b)",
+    r"(?!know\b|think\b|mind\b|worry\b|really\b|had\b|been\b|was\b|a\b|"
+    r"[a-z]{3,}(?:ed|ing)\b)",
     r"\b(?!i\b)\w+ (?:must(?:n['’]t)?|shall|may not|should (?:never|always|only|not)|"
     r"(?:can|is|are|be) only (?:be )?(?:used|sent|done|run|shipped|called|paid|booked|made|"
     r"deployed)|(?:is|are) (?:strictly )?(?:not allowed|forbidden|off[- ]limits|prohibited))\b"
     r"(?! (?:be (?:a|the)|have)\b)",
+    r"\bi must (?:never|not) (?!forget\b|say\b|admit\b)",
     r"\b(?:no more than|no later than|not exceed|at the latest) ",
     r"\bi(?:['’]m| am) allergic to\b",
     r"^(?!.*\b(?:i|i['’]m|i['’]ve|my|was|were|had|did)\b)(?:\S+ ){1,8}"
@@ -115,6 +117,31 @@ _NO_RULE = lazy_pattern(
     r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b"
     # What somebody or something says is no order.
     r"|\b(?:says|appears?)\b.*\bonly\b",
+    re.I,
+)
+_OURS = (
+    r"(?:we|us|our|ours|i|me|my|wir|uns\w{0,4}|ich|mir|nous|notre|je|nosotros|noi|nós|wij|ons|"
+    r"мы|нас|нам)"
+)
+_REPORTED = lazy_pattern(
+    # What people say, write and claim is a rule of theirs, unless it is about us.
+    rf"^(?!{_OURS}\b(?! (?:\w+ )?(?:boss|mother|father|mum|mom|dad|teacher|coach|doctor|neighbou?r|"
+    r"friend|brother|sister|uncle|aunt|grandm\w+|grandp\w+|landlord|colleague)\b))"
+    r"(?!(?:\S+ ){0,3}(?:i|we|ich|wir|je|nous|yo|io|eu|ik|я|мы)\b)"
+    r"(?:[^\s,:;]+ ){1,6}?(?:say|says|said|claims?|claimed|wrote|writes|thinks?|thought|believes?|"
+    r"believed|argues?|argued|insists?|insisted|used to say|tells? (?:people|everybody|everyone)|"
+    r"preach\w*|sagt|sagte|meint|meinte|schreibt|schrieb|findet|disait|dit|écrit|prétend|"
+    r"dice|decía|dijo|escribió|cree|diceva|scrive|scrisse|sostiene|dizia|disse|escreveu|acha|"
+    r"zei|zegt|schreef|vindt|говорит|говорил|говорила|сказал|сказала|пишет|считает)\b"
+    rf"(?!.*\b{_OURS}\b)"
+    rf"|^(?:according to|laut|selon|según|secondo|segundo|volgens|согласно) "
+    rf"(?!{_OURS}\b)[^,]{{1,40}}"
+    rf"(?!.*\b{_OURS}\b)"
+    r"|^i (?:read|heard|saw) (?:somewhere |once )?that\b"
+    # A sign, a label, a headline.
+    r"|^(?:the|a|an|this) (?:sign|label|poster|headline|slogan|sticker|notice|caption|motto)\b"
+    r"[^:]{0,40}:"
+    r"|^我?[^，。我]{0,8}(?:说|说过|写道|认为|觉得)(?!.*我们)|と(?:言|書)|라고 (?:했|말|썼)",
     re.I,
 )
 _REQUEST = cue(
@@ -220,7 +247,9 @@ def is_rule(sentence: str) -> bool:
 
 
 def _is_rule(sentence: str, words: frozenset[str]) -> bool:
-    return _RULE.is_in(sentence, words) and not _NO_RULE.search(sentence)
+    if not _RULE.is_in(sentence, words) or _NO_RULE.search(sentence):
+        return False
+    return not _REPORTED.search(sentence)
 
 
 def kind_worth(kind: UnitKind) -> float:

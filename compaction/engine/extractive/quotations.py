@@ -73,6 +73,23 @@ _ANNOUNCEMENT = lazy_pattern(
 )
 _ANNOUNCEMENT_ENDS = _REPORTING_WORDS | word_set("me us him her them follows following")
 LONGEST_WORD = 16
+_SENT = lazy_pattern(
+    r"^(?P<what>[^\n]{0,80}\b(?:sent|wrote|posted|published|forwarded|got (?:this|that)?|received|"
+    r"pasted|copied|e-?mail|mail|letter|newsletter|article|review|message (?:from|of|by)|"
+    r"(?:text|page|terms|policy|manual|notice|advert) (?:from|of|by)|geschickt|schrieb|geschrieben|"
+    r"bekommen|brief|envoyé|écrit|reçu|courrier|lettre|enviado|escribió|recibido|correo|carta|"
+    r"mandato|scritto|ricevuto|lettera|enviou|escreveu|recebi|stuurde|schreef|ontvangen|"
+    r"прислал|прислала|написал|написала|получил|получила|письмо)\b[^\n:]{0,40}):[ \t]*\n\s*",
+    re.I | re.M,
+)
+_BY_US = lazy_pattern(
+    r"\b(?:(?:i|we|ich|wir|je|nous|yo|io|eu|ik|я|мы)(?:['’]\w+)? (?:\w+ )?(?:sent|wrote|posted|"
+    r"published|"
+    r"forwarded|schrieb|habe|haben|ai|avons)|(?:my|our) (?:\w+ )?(?:e-?mail|mail|letter|"
+    r"message|reply|policy|rules?)|rules? for|write|draft|reply|answer|schreib|écris|escribe)\b",
+    re.I,
+)
+"""What the user sends or wants written has rules of the user."""
 _BEFORE_WIDE = lazy_pattern(
     r"(?:说|说道|写道|写着|写的是|回复|回答|显示|言った|書いて|말했|썼)[^\s\w]{0,2}\s?\Z"
 )
@@ -135,6 +152,7 @@ def _announced(text: str) -> Iterator[tuple[int, int]]:
     Behind it, the user speaks again: only what "reads as follows" goes on to the line's end. Where
     quotation marks open there, they say where it ends (_attributed).
     """
+    yield from _sent(text)
     colon = text.find(": ")
     while colon >= 0:
         if (match := _announcement(text, colon)) and text[colon + 2 : colon + 3] not in _CLOSING:
@@ -147,6 +165,16 @@ def _announced(text: str) -> Iterator[tuple[int, int]]:
         colon = text.find(": ", colon + 1)
     if "@" in text:
         yield from mail_spans(text)
+
+
+def _sent(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the paragraph behind a line such as "Here is what the vendor sent:"."""
+    if ":\n" not in text:
+        return
+    for match in _SENT.finditer(text):
+        if not _BY_US.search(match["what"]):
+            end = text.find("\n\n", match.end())
+            yield match.end(), end if end >= 0 else len(text)
 
 
 def _announcement(text: str, colon: int) -> re.Match[str] | None:

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.contrasts import DENIES
+from compaction.engine.extractive.contrasts import DENIES, is_doubted
 from compaction.engine.extractive.corrections import AS_WELL
 from compaction.engine.extractive.cues import cue, is_question
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, remembered, words_in
+from compaction.engine.extractive.shifts import (
+    PARTICIPLES,
+    SHIFT_WORDS,
+    SHIFTS,
+    SHIFTS_WIDE,
+    SLIP,
+)
 from compaction.engine.extractive.subjects import (
     ARTICLES,
     BESIDE_VALUE,
@@ -48,6 +56,11 @@ _DAYS = (
     r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|today|tomorrow|now|(?:this|next) (?:week|month|"
     r"quarter|year)"
 )
+_MONTHS = (
+    r"(?:jan|feb|febr|mar|mär|ap|abr|avr|may|mai|maj|ma[gy]|giu|lug|jun|jul|juin|aug|ago|août|"
+    r"se[pt]|set|o[ck]t|out|ott|no[vw]|de[cz]|d[ié]c|gen|ene|янв|фев|мар|апр|ма[йя]|июн|июл|авг|"
+    r"сен|окт|ноя|дек)[^\W\d_]*"
+)
 _TAGE = (
     r"heute|jetzt|sofort|morgen|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch|"
     r"n(?:ächst|ächst)e[rmn] (?:woche|monat|jahr)"
@@ -62,7 +75,8 @@ _NOW = cue(
 )
 """A bare word of time; at the start of a sentence it opens an order, too ("now book …")."""
 _ANEW = cue(
-    "from going moving henceforth as of starting effective after end "
+    "since depuis desde da dal sinds с reflection thought betrachtung réflexion pensándolo "
+    "ripensandoci pensando inzien from going moving henceforth as of starting effective after end "
     "künftig zukünftig zukunft fortan neuerdings von ab seit doch "
     "désormais dorénavant avenir à dès finalement "
     "a partir desde adelante más sucesivo final "
@@ -70,6 +84,12 @@ _ANEW = cue(
     "diante frente doravante agora afinal "
     "voortaan vanaf nu vervolg toekomst toch "
     "отныне впредь с начиная дальнейшем",
+    # "Since May", "since last week": what began then holds now.
+    rf"\b(?:since|seit|depuis|desde|da|dal|sinds|с) (?:{_MONTHS}\b|yesterday|gestern|hier|ayer|"
+    r"ieri|ontem|gisteren|вчера|(?:last|this|letzte[rmn]|diese[rmn]|vorige|прошл\w{2}) [^\W\d_]+|"
+    r"(?:la |el |o |a )?[^\W\d_]+ (?:dernier|dernière|pasad[oa]|scors[oa]|passad[oa]))",
+    r"\b(?:on (?:second thought|reflection)|bei näherer betrachtung|à la réflexion|"
+    r"pensándolo bien|ripensandoci|pensando bem|bij nader inzien)\b",
     rf"\bfrom (?:now|here|today) on(?: out)?\b|\b(?:going|moving) forward\b|\bhenceforth\b"
     rf"|^(?:as of|from|starting|effective) (?:{_DAYS})\b(?: on\b)?|\bas of (?:{_DAYS})[.!]?$"
     r"|\bafter all\b",
@@ -105,7 +125,7 @@ _ANEW = cue(
 """What says beyond doubt that another value holds, wherever it stands."""
 _BECOMES = cue(
     "becomes became become to auf zu à devient deviendra a ser diventa diventato diventata para "
-    "wordt naar стал стала стало стали становится до",
+    f"wordt naar стал стала стало стали становится до {SHIFT_WORDS}",
     r"\b(?:becomes|became|will become|(?:goes|went|rises|rose|drops|dropped|falls|fell) "
     r"(?:up |down )?to|(?:has been|was|is|gets|got) (?:raised|lowered|increased|reduced|cut|"
     r"extended|shortened|moved|changed|set) to)\b",
@@ -116,16 +136,34 @@ _BECOMES = cue(
     r"\b(?:diventa|(?:sale|scende|passa) a|è (?:salit|sces|passat)[oa] a|è diventat[oa])\b",
     r"\b(?:pass(?:a|ou) a ser(?: de)?|(?:passa|passou|sobe|subiu|desce|desceu) para)\b",
     r"\b(?:wordt|(?:stijgt|daalt|gaat|is gestegen|is verhoogd) naar)\b",
-    wide=r"\b(?:стал[аои]?|становится|(?:вырос|снизил|поднял)\w{0,4} до)\b"
-    r"|に(?:なりました|なります|変わりました|変わります|変更されました|変更します)(?=[。.!！]?$)"
+    *SHIFTS,
+    wide=rf"{SHIFTS_WIDE}|"
+    r"\b(?:стал[аои]?|становится|(?:вырос|снизил|поднял)\w{0,4} до)\b"
+    r"|に(?:なりました|なります|変わりました|変わります|変更されました|変更します|変更に(?:なりました|なります))(?=[。.!！]?$)"
     r"|(?:으로|로|이|가) (?:되었습니다|됐습니다|됩니다|바뀌었습니다|바뀝니다|변경되었습니다|"
     r"변경됩니다)(?=[.!]?$)",
 )
 _STATES = lazy_pattern(
-    r"\b(?:is|are|costs?|equals|ist|sind|kostet|beträgt|liegt bei|est(?: de)?|sont|coûte|"
+    r"\b(?:is|are|(?:has|have) been|costs?|equals|ist|sind|kostet|beträgt|liegt bei|est(?: de)?|"
+    r"s['’]appelle|sont|coûte|"
     r"es(?: de)?|son|está|están|cuesta|è(?: di)?|costa|é(?: de)?|são|custa|zijn|kost|bedraagt|"
     r"стоит|"
-    r"составляет)\b|です(?=[。.!！]?$)|입니다(?=[.!]?$)",
+    r"составляет)\b|です(?=[。.!！]?$)|입니다(?=[.!]?$)|(?:定)?[是为](?=[^，,。]{1,12}[。.!！]?$)",
+    re.I,
+)
+_TOPIC_WIDE = lazy_pattern(rf"(?<=[{HAN}{KANA}])が")
+_TOPIC_KOREAN = lazy_pattern(rf"(?<=[{HANGUL}])(?:은|이|가)(?= )")
+_JOINED = lazy_pattern(
+    r"^(?:so|also|daher|deshalb|donc|así que|quindi|perciò|portanto|por isso|dus|daarom|поэтому|"
+    r"и|and|und|et|y|e|en) |^(?:所以|因此|だから|なので|그래서 )",
+    re.I,
+)
+"""What joins a clause to the one before it."""
+_AT = lazy_pattern(r"= ?(?:on|at|in|for|by|am|um|im|à|aux?|le|el|alle|il|às|op|om)\b(?= )", re.I)
+"""Where a value stands: "is on Monday", and "was moved to Monday"."""
+_NEW_ONE = lazy_pattern(
+    r"\b(?:new|neuer?|neues|nouve(?:au|lle)|nuev[oa]|nuov[oa]|nov[oa]|nieuwe?|нов(?:ый|ая|ое)) |"
+    r"新しい|新的?",
     re.I,
 )
 _SOFTENS = lazy_pattern(
@@ -158,7 +196,8 @@ _WIDE_BEHIND = lazy_pattern(
 )
 _WIDE = lazy_pattern(rf"[{HAN}{KANA}{HANGUL}]")
 _DENIES_WIDE = lazy_pattern(r"[不没]|ない|ません|아니|아닙|않")
-_CLAUSE = lazy_pattern(r"[,;:] (?=\S+ \S+ \S)")
+_CLAUSE = lazy_pattern(r"[,;:.] (?=\S+ \S+ \S)")
+_ENDS_OF_CLAUSE = ",:;、，； "
 _BEGINS = ",:、，;- "
 _ENDS = ".!?。！؟ "
 _JOINING_WORDS = (
@@ -177,14 +216,15 @@ def says_now(text: str) -> bool:
 def _says_anew(text: str) -> bool:
     """Whether a text says so beyond doubt, not by a bare word of time."""
     words = words_in(text)
-    return _ANEW.is_in(text, words) or _BECOMES.is_in(text, words)
+    return any(one.is_in(text, words) for one in (_ANEW, _BECOMES, SLIP))
 
 
 def renews(unit: Unit) -> bool:
     """Whether a statement says what holds now; an order ("now book ...") never does."""
     if unit.kind not in (UnitKind.FACT, UnitKind.DECISION) or is_question(unit.text):
         return False
-    return says_now(unit.text) if unit.entities else _says_anew(unit.text)
+    renewing = says_now(unit.text) if unit.entities else _says_anew(unit.text)
+    return renewing and not is_doubted(unit.text)
 
 
 def renewed(old: str, new: str) -> Entity | None:
@@ -200,6 +240,26 @@ def renewed(old: str, new: str) -> Entity | None:
     behind = [new[mark.end() :] for mark in _CLAUSE.finditer(new)][-MOST_CLAUSES:]
     pieces = (new, *(piece for piece in behind if says_now(piece)))
     return next((one for piece in pieces if (one := _renewed(old, piece))), None)
+
+
+def said_instead(old: str, new: str) -> Entity | None:
+    """Return the value of an older text that a clause has another one for, beside which it stands.
+
+    "The Orchard fell through; the venue is the Granary": one clause says again what was said, and
+    the rest names the value that it was said with.
+    """
+    if AS_WELL.search(new) or is_doubted(new):
+        return None
+    ends = [0, *(mark.end() for mark in _CLAUSE.finditer(new)), len(new)]
+    for start, end in pairwise(ends):
+        clause = _JOINED.sub("", new[start:end].rstrip(_ENDS_OF_CLAUSE))
+        rest = new[:start] + new[end:]
+        before, after = _plain(old, becomes=True), _plain(clause, becomes=True)
+        before, after = _NEW_ONE.sub("", before), _NEW_ONE.sub("", after)
+        value = _named_value(before, after, clause, is_anew=True)
+        if value is not None and value.text.casefold() in rest.casefold():
+            return value
+    return None
 
 
 def _renewed(old: str, new: str) -> Entity | None:
@@ -245,11 +305,13 @@ def _stands_before_now(value: Entity, text: str) -> bool:
 @remembered(longest=LONGEST_REMEMBERED)
 def _plain(text: str, *, becomes: bool) -> str:
     """Return a text without its words of time, and with one sign for what is and what becomes."""
-    for cues in (_ANEW, _NOW):
+    for cues in (SLIP, _ANEW, _NOW):
         text = cues.wide.sub(" ", cues.pattern.sub(" ", text))
     if becomes:
         text = _BECOMES.wide.sub("=", _BECOMES.pattern.sub("=", text))
+        text = _TOPIC_WIDE.sub("は", _TOPIC_KOREAN.sub("는", PARTICIPLES.sub("", text)))
         text = _SOFTENS.sub(" ", _STATES.sub("=", text))
+        text = _AT.sub("=", text)
     return " ".join(text.split()).lstrip(_BEGINS)
 
 

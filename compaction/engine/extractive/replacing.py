@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import DENIES, Denied
-from compaction.engine.extractive.corrections import CUE_WORDS
+from compaction.engine.extractive.corrections import CUE_WORDS, is_shift
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
 from compaction.engine.extractive.subjects import (
     CALENDAR,
@@ -20,6 +20,7 @@ from compaction.engine.extractive.subjects import (
     are_alike,
     have_other_topics,
     is_subject,
+    shared_words,
     subject_words,
 )
 from compaction.engine.extractive.terms import pairs_of, words_of
@@ -65,11 +66,19 @@ _TAKEN_BACK = lazy_pattern(
 )
 """What stands before a value that does not hold any longer; a bare "from" is a journey's start."""
 _CAPITAL = lazy_pattern(r"(?<=[^.!?] )[A-ZÀ-ÞА-Я]")
+_POSSESSIVE = ("'s", "’s")
 _ENDS = lazy_pattern(r"\s*(?:[.,;!?]|$)")
 _LETTER = lazy_pattern(rf"[^\W{HAN}{KANA}{HANGUL}]")
 _OF_ONESELF = lazy_pattern(r"(?:^i|\b(?:I|[Ii]ch|[Jj]e|[Yy]o|[Ii]o|[Ee]u|[Ii]k|[Яя]))\b")
 _OF_US = lazy_pattern(r"\b(?:we|our|wir|uns\w{0,4}|nous|notre|nosotros|noi|nós|wij|мы)\b", re.I)
 _MINE = lazy_pattern(r"\b(?:my|mein\w{0,2}|mon|ma|mi|mio|mia|meu|minha|mijn|мо[йяё])\b", re.I)
+_OWNED = lazy_pattern(
+    r"\b(?:my|our|your|his|her|their|meine?[rnsm]?|unsere?[rnsm]?|seine?[rnsm]?|ihre?[rnsm]?|mon|ma|"
+    r"mes|notre|son|sa|leur|mis?|nuestr[oa]s?|sus?|mi[oa]|nostr[oa]|suo|sua|meu|minha|noss[oa]|"
+    r"seu|mijn|onze|zijn|haar|мо[йяё]|наш\w?|его|её|их)\b|['’]s\b",
+    re.I,
+)
+"""Whose a thing is."""
 _MOVES_HOUSE = lazy_pattern(r"\b(?:relocated|umgezogen|verhuisd|переехали?)\b", re.I)
 _OF_SOMEBODY = lazy_pattern(
     r"\b(?:(?:step)?(?:sister|brother|mother|father)|mum|mom|dad|grand(?:ma|pa)|aunt|uncle|cousin|"
@@ -95,6 +104,11 @@ class Stated:
     words: frozenset[str]
     entities: list[Entity]
     gone: bool = False
+
+
+def opens_surely(text: str) -> bool:
+    """Whether a statement opens with words that say that it changes an older one."""
+    return bool(_STRONG.match(text))
 
 
 def points(new: Stated) -> bool:
@@ -165,6 +179,8 @@ def denied_value(
     known = [one for one in inside if one.key not in held and _names(old, one)]
     known = known or _within(old, held, text, part)
     if known:
+        if text.startswith(_POSSESSIVE, known[-1].end):
+            return "", ""  # "It is not Tom's, it is Ann's" says nothing of Tom
         value, key = _with_neighbours(known[-1], known, text), known[-1].key
         place = known[-1].start
     else:
@@ -196,7 +212,7 @@ def denied_value(
         newer = newer - {word for one in named for word in words_of(one.text)}
         shared = len(older & newer)
         holds = {*words_of(rest), *pairs_of(rest)}
-        says_another = denied.isdisjoint(holds) and bool(holds - old.words)
+        says_another = not denied <= holds and bool(holds - old.words)
         fewest = min(len(older), len(newer)) or text[0] != old.unit.text[0]
         is_meant = says_another and fewest < max(1, 2 * shared)
     return (value, key) if is_meant else ("", "")
@@ -372,7 +388,14 @@ def _has_subject_of(old: Stated, new: Stated, value: str) -> bool:
     }
     if not older or not newer:
         return not newer  # "Sorry, 9 May" has no subject of its own
-    return 2 * len(older & newer) > min(len(older), len(newer))
+    is_most = 2 * shared_words(older, newer) > min(len(older), len(newer))
+    about, other = subject_words(older, old.unit.text), subject_words(newer, new.unit.text)
+    if is_shift(new.unit.text) and not opens_surely(new.unit.text):
+        # "The budget for travel was raised" says nothing of the budget, nor her train of mine.
+        is_more = shared_words(about, other) < len(other)
+        if is_more or _OWNED.findall(old.unit.text) != _OWNED.findall(new.unit.text):
+            return False
+    return is_most and (not (about and other) or are_alike(about, other))
 
 
 def _old_words(old: Stated, new: Stated) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.pleasantries import is_pleasantry
 from compaction.engine.extractive.sentences import remembered
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, rarity, terms_of
 from compaction.engine.provenance import Unit
@@ -43,6 +44,16 @@ class Candidate:
     whole: float
     worth: float
     size: float
+
+
+def telling(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Return the candidates without a model's kindness, or all where nothing else was said."""
+    told = [
+        one
+        for one in candidates
+        if one.unit.speaker != "assistant" or not is_pleasantry(one.unit.text)
+    ]
+    return told or candidates
 
 
 def weigh(units: Sequence[Unit]) -> list[Candidate]:

@@ -13,6 +13,7 @@ from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set
 from compaction.engine.extractive.terms import pairs_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NUMBER, Entity
+from compaction.engine.fidelity.languages import FUNCTION_WORDS
 
 FEWEST_LETTERS_OF_STEM = 4
 MOST_OWN = 2
@@ -58,7 +59,18 @@ CALENDAR = word_set(
     "zondag понедельник вторник среда среду четверг пятница пятницу суббота субботу воскресенье"
 )
 """Days that stand beside a date, and change with it."""
-_NOT_SUBJECTS = CALENDAR | UNITS | VERBS | _SAY_NOW
+_NOT_SUBJECTS = (
+    CALENDAR
+    | UNITS
+    | VERBS
+    | _SAY_NOW
+    | frozenset(FUNCTION_WORDS)
+    | word_set(
+        "hemos habéis han abbiamo avete hanno avons avez ont haben habe hebben temos têm onze "
+        "unser "
+        "unsere nuestro nuestra nosso nossa nostro nostra notre نحن إلى "
+    )
+)
 _ENDS_OF_VERBS = frozenset("用是改换換变變更搬住去叫走在行为為说說")
 _BEGIN_VERBS = frozenset("改换換再现現今変变變使")
 _PLAIN_PAIR = lazy_pattern(rf"[{HAN}]{{2}}|[\u30a1-\u30ff]{{2}}|[{HANGUL}]{{2}}")
@@ -103,9 +115,14 @@ def are_alike(older: Set[str], newer: Set[str]) -> bool:
 
     Or each has a word of its own, beside at least three that are the other's, too.
     """
-    shared = sum(any(_is_same(one, other) for other in older) for one in newer)
+    shared = shared_words(older, newer)
     own = min(len(older), len(newer)) - shared
     return shared > 0 and (own <= 0 or shared > MOST_OWN * own)
+
+
+def shared_words(older: Set[str], newer: Set[str]) -> int:
+    """Return how many words of a statement another one has, too, in whatever form."""
+    return sum(any(_is_same(one, other) for other in older) for one in newer)
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -19,6 +19,7 @@ from compaction.engine.extractive.forms import (
     signs_in,
 )
 from compaction.engine.extractive.outcomes import leaf_spans, outcome_units
+from compaction.engine.extractive.pleasantries import worth_of_kindness
 from compaction.engine.extractive.quotations import QUOTED, is_quoted, quoted_spans, stated_rules
 from compaction.engine.extractive.sentences import (
     MAX_SENTENCE_CHARACTERS,
@@ -183,7 +184,7 @@ def _units_of_message(
             is_own = is_assistants or rules or not (quoted and is_quoted(quoted, first, final))
             named = _between(entities, starts, first, final) if entities else ()
             place, worth = (item.position, item.id, first, final), worth * of_kind
-            worth *= _worth_of_form(clause)
+            worth *= _worth_of_form(clause) * (worth_of_kindness(clause) if is_assistants else 1.0)
             yield Unit(clause, kind, speaker if is_own else QUOTED, *place, named, worth)
 
 

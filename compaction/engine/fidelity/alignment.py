@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from compaction.engine.extractive.changes import without_note
 from compaction.engine.extractive.headings import SEPARATOR, title_of
-from compaction.engine.extractive.pieces import Pieces
+from compaction.engine.extractive.pieces import Pieces, without_open_end
 from compaction.engine.extractive.selection import Candidate
 from compaction.engine.extractive.sentences import fold, without_bullet
 from compaction.engine.extractive.terms import pairs_of, words_of
@@ -115,6 +115,12 @@ class Finder:
         self._text = text
         self._candidates = [one for one in candidates if one.unit.message is not None]
         self._by_text = {one.unit.text: one.unit for one in self._candidates}
+        # A line has no comma at its end.
+        self._by_line = {
+            line.text: line
+            for one in self._candidates
+            if (line := without_open_end(one.unit)) is not one.unit
+        }
         self._pieces = Pieces(one.unit for one in self._candidates)
         self._by_term: defaultdict[str, list[int]] = defaultdict(list)
         self._at: dict[int, list[int]] = {}
@@ -122,7 +128,7 @@ class Finder:
     def nearest(self, line: str) -> Unit | None:
         """Return the clause that a line says again, or that it has most in common with."""
         text = _bare(line)
-        if (unit := self._by_text.get(text) or self._by_text.get(f"{text}.")) is not None:
+        if (unit := self._unit_of(text)) is not None:
             return unit
         self._prepare()
         index = self._best_index(_terms(text))
@@ -131,11 +137,13 @@ class Finder:
     def find(self, line: str, positions: Sequence[int]) -> tuple[Origin, tuple[SourcePiece, ...]]:
         """Return how a line is known to come from messages, and from which pieces."""
         text = _bare(line)
-        unit = self._by_text.get(text) or self._by_text.get(f"{text}.")
+        unit = self._unit_of(text)
         if unit is not None and unit.source is not None:
             return Origin.EXACT, (unit.source,)
         if pieces := self._pieces.of(text):
             first, last = pieces[0], pieces[-1]
+            if not text.endswith(last.text):
+                last = without_open_end(last)
             piece = SourcePiece(message=first.message, start=first.start, end=last.end)
             return Origin.EXACT, (piece,)
         if SEPARATOR in text and (sources := tuple(self._parts(text))):
@@ -146,6 +154,11 @@ class Finder:
             return Origin.CITED, sources
         best = self._best(terms)
         return (Origin.MATCHED, best) if best else (Origin.NONE, ())
+
+    def _unit_of(self, text: str) -> Unit | None:
+        """Return the unit that a line is, its last sign apart."""
+        by_text = self._by_text
+        return by_text.get(text) or by_text.get(f"{text}.") or self._by_line.get(text)
 
     def _parts(self, text: str) -> Iterator[SourcePiece]:
         """Yield the sources of identifiers that share a line; nothing where one part is none."""

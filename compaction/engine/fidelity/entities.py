@@ -86,7 +86,7 @@ _LONG_DIGITS = lazy_pattern(r"\d{2,}(?:-\d{2,}){2,}")
 _DIGIT = lazy_pattern(r"\d")
 _CAMEL = lazy_pattern(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
 _SENTENCE_BREAK = lazy_pattern(
-    r"(?:^|[.!?:;。！？\n•*#>\"“(\[|-])\s{0,8}[\"'“‘(\[*_#>-]{0,8}\s{0,8}$"
+    r"(?:^|[.!?:;。！？\n•*#>\"“„‘‚«‹「『(\[|-]|(?<=\s)')\s{0,8}[\"'“„‘‚«‹(\[*_#>-]{0,8}\s{0,8}$"
 )
 _BETWEEN_NAMES = lazy_pattern(r" (?:(?:of|de|the|von|van|del|la|di|du) )?\Z|-\Z")
 _TRAILING = ".,:;!?'’-&+#"
@@ -197,7 +197,7 @@ def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
         return ""
     if is_camel:
         return NAME
-    starts = _starts_sentence(text, start)
+    starts = _starts_sentence(text, start) and not _is_title(text, start, token)
     if starts and (token.casefold() in small or not token.isupper()):
         # Alone at the start of a sentence, capitals say nothing.
         return (
@@ -210,6 +210,12 @@ def _starts_sentence(text: str, start: int) -> bool:
     if start > 1 and text[start - 1] == " " and text[start - 2].isalpha():
         return False
     return start == 0 or bool(_SENTENCE_BREAK.search(text, max(0, start - 8), start))
+
+
+def _is_title(text: str, start: int, token: str) -> bool:
+    """Whether a word stands alone in single quotation marks: ‘Dune’."""
+    end = start + len(token)
+    return text[start - 1 : start] in ("‘", "'") and text[end : end + 1] in ("’", "'")
 
 
 def _next_is_capital(text: str, start: int, token: str) -> bool:

@@ -208,9 +208,8 @@ class BisectSummary:
 
         They end where an input was halved, which is never inside a group.
         """
-        count = sum(number for number, _ in self._done)
         parts = [part for _, part in self._done]
-        request = replace(request, items=request.items[:count], kept=())
+        request = replace(request, items=request.items[: sum(n for n, _ in self._done)], kept=())
         self._last = None
         if len(parts) == 1:
             return request, parts[0]
@@ -249,6 +248,8 @@ class BisectSummary:
         return part
 
     def _part(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
+        if self._calls.gave_up:
+            return self._forced(request, depth=depth, parent=parent, is_cut=False)
         cut = cut_in_halves(request.items, self.profile, depth)
         if not (self.is_hopeless(request) or must_be_halved(request.items, self.profile, cut)):
             answer, step = self._calls.ask(request, depth=depth, parent=parent)
@@ -261,16 +262,12 @@ class BisectSummary:
             parent = step.key
         if cut is None:
             return self._undivided(request, depth=depth, parent=parent)
-        left = self._chunk(
-            replace(request, items=request.items[:cut], kept=()), depth=depth + 1, parent=parent
-        )
+        first = replace(request, items=request.items[:cut], kept=())
+        left = self._chunk(first, depth=depth + 1, parent=parent)
         # What is behind the first half brings nothing up to date.
         kind = "chunk" if request.kind == "update" else request.kind
-        right = self._chunk(
-            replace(request, kind=kind, items=request.items[cut:], previous="", units=()),
-            depth=depth + 1,
-            parent=parent,
-        )
+        rest = replace(request, kind=kind, items=request.items[cut:], previous="", units=())
+        right = self._chunk(rest, depth=depth + 1, parent=parent)
         return self._merge(request, left, right, depth=depth + 1, parent=parent)
 
     def _undivided(self, request: SummaryRequest, *, depth: int, parent: int | None) -> Part:
@@ -327,6 +324,9 @@ class BisectSummary:
             )
             self._last = request
             return whole, False
+        if self._calls.gave_up:
+            part = self._forced(request, depth=depth, parent=parent, is_cut=False)
+            return SummaryAnswer(text=part.text, units=part.units), part.truncated
         answer, step = self._calls.ask(request, depth=depth, parent=parent)
         if answer is None:
             answer, request = self._calls.ask_larger(request, depth=depth, parent=step.key)

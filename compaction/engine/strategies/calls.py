@@ -46,6 +46,10 @@ MOST_WITHOUT_TEXT = 3
 """So many answers of one run may be cut off without a text; smaller inputs help no more then."""
 
 
+MOST_OF_NO_USE = 2
+"""After so many inputs in a row without an answer that counts, no model is asked in this run."""
+
+
 class NoTextError(Exception):
     """The summariser never comes to its text, however much room it has."""
 
@@ -66,7 +70,12 @@ class SummarizerCalls:
     """Whether an answer was cut off before: all others are asked for with all the room there is."""
     is_part: bool = False
     """Whether no call stands for everything, so that none is left to the gate to look at."""
+    gave_up: bool = False
+    """Whether no model is asked any more: none of this run's answers is of use."""
     _without_text: int = 0
+    _counts: bool = False
+    _in_row: int = 0
+    """So many inputs in a row had no answer that counts."""
 
     def ask(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -76,7 +85,8 @@ class SummarizerCalls:
         An answer that does not count is asked for once more; then the run fails
         (docs/architecture.md#only-a-real-summary-counts), or goes on without the model where a
         summary has to come of it: None, and the step is an error. So it is with a model that goes
-        on with the conversation, and will do so again whenever it is asked.
+        on with the conversation, and will do so again whenever it is asked. Where no answer counts
+        at all, no more are asked for (`gave_up`).
         """
         while True:
             for reinforced in (False, True):
@@ -84,12 +94,20 @@ class SummarizerCalls:
                     replace(request, reinforced=reinforced), depth=depth, parent=parent
                 )
                 if answer is not None and step.outcome == "ok":
+                    self._counts, self._in_row = True, 0
                     return answer, step
                 if step.outcome != "error":
                     return None, step
+                if step.code not in NOT_OF_THIS and self._is_known_to_fail():
+                    break
             if not self.use_another_model(request.passed_over):
                 break
-        if step.code in NOT_OF_THIS or self._goes_on_without_model():
+        self._in_row += 1
+        self.gave_up = self._in_row >= MOST_OF_NO_USE
+        if step.code in NOT_OF_THIS:
+            return None, step
+        if self._goes_on_without_model():
+            self.gave_up |= not self._counts
             return None, step
         raise SummaryFailed(RunCode.BAD_ANSWER, step.error)
 
@@ -122,10 +140,14 @@ class SummarizerCalls:
         self.needs_room, self._without_text = False, 0
         return True
 
-    def _goes_on_without_model(self) -> bool:
+    def _goes_on_without_model(self, **conditions: bool) -> bool:
         """Whether the summariser says that a summary has to come, whatever its models answer."""
         goes_on = getattr(self.summarizer, "goes_on_without_model", None)
-        return goes_on is not None and goes_on()
+        return goes_on is not None and goes_on(**conditions)
+
+    def _is_known_to_fail(self) -> bool:
+        """Whether the model failed other runs, too, and a summary has to come all the same."""
+        return self._goes_on_without_model(if_known=True)
 
     def _with_room(
         self, request: SummaryRequest, *, depth: int, parent: int | None

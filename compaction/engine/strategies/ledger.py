@@ -23,7 +23,7 @@ from compaction.engine.extractive.headings import (
     title,
     title_of,
 )
-from compaction.engine.extractive.pieces import put_together
+from compaction.engine.extractive.pieces import lines_of
 from compaction.engine.extractive.selection import Candidate, Selection
 from compaction.engine.extractive.terms import terms_of
 from compaction.engine.fidelity.entities import LONG_NUMBER, find_entities
@@ -92,7 +92,7 @@ def with_ledger(
         section = _SECTIONS.get(candidate.unit.kind, SummarySection.FACTS)
         units.setdefault(section, []).append(candidate.unit)
     sections = {
-        section: [ledger_line(unit, language) for unit in put_together(of_section)]
+        section: [ledger_line(unit, language) for unit in lines_of(of_section)]
         for section, of_section in units.items()
     }
     if always:
