@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('compaction', '0030_find_unjudged_scores'),
+        ('compaction', '0031_find_carried_instructions'),
     ]
 
     operations = [
