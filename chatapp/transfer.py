@@ -1,11 +1,11 @@
-"""Transcripts in and out: parsed files become sessions, sessions become files."""
+"""Files become sessions: what is stored of parsed conversations, and what a second import adds."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,9 +15,8 @@ from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend, notify
-from chatapp.extensions import ExportPart, registered
-from chatapp.formats import Export, UnknownFormatError, parse
-from chatapp.formats.own_parts import told_beside
+from chatapp.extensions import export_parts
+from chatapp.formats import UnknownFormatError, parse
 from chatapp.formats.records import (
     NO_LIMITS,
     Conversation,
@@ -30,13 +29,8 @@ from chatapp.formats.records import (
 from chatapp.import_batches import ReadableConversation, batches, readable
 from chatapp.import_trees import TreeImporter, draft_of, parted_by_stored
 from chatapp.messages.vendor import without_imported
-from chatapp.messages.wire import (
-    CUT_FROM,
-    Cleaner,
-    WireMessage,
-)
-from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_messages, whole_content
+from chatapp.messages.wire import Cleaner
+from chatapp.models import Message, Session
 from chatapp.spooled_files import SpooledFile
 
 logger = logging.getLogger(__name__)
@@ -243,10 +237,10 @@ def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]
     if not conversation.parts:
         return []
     if len(ids) != len(conversation.messages):
-        named = ", ".join(sorted(conversation.parts.keys() & _parts().keys()))
+        named = ", ".join(sorted(conversation.parts.keys() & export_parts().keys()))
         return [f"Not all messages could be stored, and so nothing of: {named}."] if named else []
     sentences: list[str] = []
-    for name, part in _parts().items():
+    for name, part in export_parts().items():
         if name not in conversation.parts:
             continue
         try:
@@ -257,10 +251,6 @@ def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]
             logger.exception("The part %s of session %s was not taken back.", name, session.pk)
             sentences.append(f"“{name}” was left out: it could not be stored. The log says why.")
     return sentences
-
-
-def _parts() -> dict[str, ExportPart]:
-    return {name: part for each in registered() for name, part in each.parts.items()}
 
 
 def _imported(conversation: Conversation, messages: Sequence[ImportedMessage]) -> dict[str, Any]:
@@ -320,56 +310,3 @@ def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:
         digest.update(text.encode("utf-8", "replace"))
         count += 1
     return {"messages": count, "digest": digest.hexdigest()}
-
-
-def conversation_of(session: Session) -> Conversation:
-    """Return a session's active branch as importers and exporters know it; no placeholders.
-
-    What apps know of it are its parts.
-    """
-    messages: list[ImportedMessage] = []
-    ids: list[UUID] = []
-    parent: str | None = None
-    for row in path_messages(session.branch).iterator(chunk_size=1000):
-        key = str(row.pk)
-        messages.append(
-            ImportedMessage(
-                key=key,
-                parent=parent,
-                wire=_whole(row) | row.metadata.get("extra", {}),
-                reasoning=row.reasoning,
-                created_at=row.created_at,
-                pinned=row.pinned,
-                kind=row.kind,
-                metadata=told_beside(row),
-            )
-        )
-        ids.append(row.pk)
-        parent = key
-    return Conversation(
-        format="openai_chat",
-        identity=f"palimpsest:{session.pk}",
-        title=session.title,
-        system_prompt=session.system_prompt,
-        tools=tuple(session.tools),
-        messages=tuple(messages),
-        parts=_written_parts(session.branch, ids),
-    )
-
-
-def _written_parts(branch: Branch, ids: Sequence[UUID]) -> dict[str, Any]:
-    said = ((name, part.written(branch, ids)) for name, part in _parts().items())
-    return {name: value for name, value in said if value is not None}
-
-
-def _whole(row: Message) -> WireMessage:
-    """Return a row as it came in: what was cut of a tool result is in the file."""
-    wire = row.wire()
-    if CUT_FROM in row.metadata:
-        wire["content"] = whole_content(row)
-    return wire
-
-
-def export_sessions(sessions: Iterable[Session], export: Export) -> Iterator[str]:
-    """Yield sessions as text in one of `all_exports`, one session after the other."""
-    return export.write(conversation_of(session) for session in sessions)
