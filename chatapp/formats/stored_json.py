@@ -20,7 +20,7 @@ from chatapp.spooled_files import CODING, SpooledFile
 STRETCH_BYTES = 65_536
 """What is decoded at once: small items of a list or an object, one behind the other."""
 
-_KEPT_STRETCHES = 8
+KEPT_STRETCHES = 8
 _MOST_KEPT_BYTES = 4 * STRETCH_BYTES
 DROPPED_EACH = 1 << 23
 """After so many bytes the pages of a file that was searched are given back."""
@@ -78,7 +78,7 @@ class StoredText:
         value = (decode or self.decode)(f"{around[:1]}{text}{around[1:]}")
         if end - start <= _MOST_KEPT_BYTES:
             self._kept[place] = value
-            if len(self._kept) > _KEPT_STRETCHES:
+            if len(self._kept) > KEPT_STRETCHES:
                 self._kept.popitem(last=False)
         return value
 
