@@ -27,10 +27,12 @@ from chatapp.formats.records import (
     ProblemList,
 )
 from chatapp.import_batches import ReadableConversation, batches, readable
-from chatapp.import_trees import TreeImporter, draft_of, parted_by_stored
+from chatapp.import_trees import CountedAhead, TreeImporter, draft_of, parted_by_stored
+from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.vendor import without_imported
 from chatapp.messages.wire import Cleaner
 from chatapp.models import Message, Session
+from chatapp.selectors import counter_of
 from chatapp.spooled_files import SpooledFile
 
 logger = logging.getLogger(__name__)
@@ -166,9 +168,13 @@ class _Batch:
                 for one in plain
             ]
         )
+        counter = CountedAhead(counter_of(Session(model=self.model)))
+        for one in self.readable:
+            if one.key not in known and not one.is_plain:
+                counter.count_all(one.messages)
         with transaction.atomic():
             made = dict(zip((one.key for one in plain), prepared.store(), strict=True))
-            results = [self._result(one, made, known, problems) for one in self.readable]
+            results = [self._result(one, made, known, problems, counter) for one in self.readable]
             note(results, problems)
         return results, problems
 
@@ -185,6 +191,7 @@ class _Batch:
         made: Mapping[str, Session],
         known: Mapping[str, Session],
         problems: ProblemList,
+        counter: ModelTokenCounter,
     ) -> Imported | None:
         if one.is_nothing:
             return None
@@ -192,7 +199,7 @@ class _Batch:
             return _import_rest(known[one.key], one.conversation, one.messages, problems)
         session = made.get(one.key)
         if session is None:
-            session = _import_tree(one, self._columns(one), problems)
+            session = _import_tree(one, self._columns(one), problems, counter)
         return Imported(
             session=session,
             format=one.conversation.format,
@@ -218,11 +225,14 @@ class _Batch:
 
 
 def _import_tree(
-    one: ReadableConversation, columns: dict[str, Any], problems: ProblemList
+    one: ReadableConversation,
+    columns: dict[str, Any],
+    problems: ProblemList,
+    counter: ModelTokenCounter,
 ) -> Session:
     """Store a conversation that has branches, or parts of apps, as a new session."""
     session = transcript.create_session(**columns)
-    importer = TreeImporter(session, one.messages)
+    importer = TreeImporter(session, one.messages, counter)
     importer.plant(one.conversation.leaf)
     found = _take_back(session, one.conversation, importer.ids())
     problems += [Problem(line=0, text=sentence) for sentence in found]
