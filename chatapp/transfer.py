@@ -240,9 +240,9 @@ def _import_tree(
 
 
 def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]) -> list[str]:
-    """Hand the parts of apps to those that wrote them; return what they could not take.
+    """Hand the apps' parts back to the apps; return sentences about what they could not take.
 
-    Before anybody is told of the session: what they say is part of it.
+    This happens before anybody hears of the session, because the parts belong to it.
     """
     if not conversation.parts:
         return []
@@ -274,7 +274,7 @@ def _import_rest(
     messages: list[ImportedMessage],
     problems: ProblemList,
 ) -> Imported:
-    """Append what a grown file has more, if nobody went on with the session meanwhile."""
+    """Append what a file has gained since it was imported, unless the session has gone on."""
     before = session.metadata.get("import", {})
     count = int(before.get("messages", 0))
     earlier, added = messages[:count], messages[count:]

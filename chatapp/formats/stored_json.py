@@ -1,8 +1,9 @@
 """JSON that stays in its file: lists and objects that decode what they are asked for.
 
-A file of 200 MB is searched once for where its values begin and end. What is large is then a list
-or an object of its own kind, whose items are decoded anew whenever somebody looks at them; what is
-small is decoded together with its neighbours. Nothing is kept but places, keys and a few pieces.
+A file of 200 MB is scanned once to find where its values begin and end. A large value becomes a
+list or an object of a kind of its own, which decodes its items anew whenever somebody looks at
+them; small values are decoded together with their neighbours. Only places, keys and a few pieces
+are kept.
 """
 
 from __future__ import annotations
