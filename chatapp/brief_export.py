@@ -7,11 +7,12 @@ metadata: they do not import back equal.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
+from chatapp.exports import read_path
 from chatapp.formats import Export
-from chatapp.formats.records import Conversation, ImportedMessage
+from chatapp.formats.records import Conversation, ImportedMessage, MessageLine
 from chatapp.messages.verbosity import (
     TurnState,
     Verbosity,
@@ -22,10 +23,8 @@ from chatapp.messages.verbosity import (
     without_words,
 )
 from chatapp.messages.wire import LEFT_OUT
-from chatapp.models import Message, Session
-from chatapp.selectors import TURN_MARKS, path_messages
-
-BATCH = 1_000
+from chatapp.models import Branch, Message, Session
+from chatapp.selectors import TURN_MARKS
 
 
 def export_briefly(
@@ -42,25 +41,24 @@ def brief_conversation(session: Session, verbosity: Verbosity) -> Conversation:
     ones; so is, where `quiet` finds no answer to a question, the state of its turn.
     """
     is_quiet = verbosity is Verbosity.QUIET
-    rows = path_messages(session.branch)
-    rows = rows.filter(TURN_MARKS) if is_quiet else rows
-    told = (
-        message
-        for turn in _turns(rows.iterator(chunk_size=BATCH))
-        for message in _told(turn, is_quiet=is_quiet)
-    )
-    messages: list[ImportedMessage] = []
-    for key, wire in told:
-        parent = messages[-1].key if messages else None
-        messages.append(ImportedMessage(key=key, parent=parent, wire=wire))
     return Conversation(
         format="openai_chat",
         identity=f"palimpsest:{session.pk}:{verbosity}",
         title=session.title,
         system_prompt="" if is_quiet else session.system_prompt,
-        messages=tuple(messages),
+        messages=MessageLine(lambda: _messages(session.branch, is_quiet=is_quiet)),
         metadata={"verbosity": str(verbosity)},
     )
+
+
+def _messages(branch: Branch, *, is_quiet: bool) -> Iterator[ImportedMessage]:
+    marks = Message.objects.filter(TURN_MARKS) if is_quiet else None
+    rows = chain.from_iterable(read_path(branch, marks))
+    parent: str | None = None
+    for turn in _turns(rows):
+        for key, wire in _told(turn, is_quiet=is_quiet):
+            yield ImportedMessage(key=key, parent=parent, wire=wire)
+            parent = key
 
 
 def _turns(rows: Iterable[Message]) -> Iterator[tuple[list[Message], bool]]:

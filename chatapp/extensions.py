@@ -17,8 +17,8 @@
             )
 
 chatapp imports no app that joins it; it asks `registered()` for addresses (chatapp.urls), for parts
-of readiness (chatapp.health), for parts of exports (chatapp.transfer), for marks in the tree of a
-session (chatapp.outline) and for what its admin shows.
+of readiness (chatapp.health), for parts of exports (chatapp.exports, chatapp.transfer), for marks
+in the tree of a session (chatapp.outline) and for what its admin shows.
 The latter is one AdminExtension (see chatapp.admin.toolkit.extension). It is named by its dotted
 path and loaded with the first page, so that an app can register before the admin is there.
 
@@ -174,6 +174,11 @@ def register(extension: Extension) -> None:
 def registered() -> Sequence[Extension]:
     """Return the extensions in the order in which they were registered."""
     return tuple(_registered.values())
+
+
+def export_parts() -> Mapping[str, ExportPart]:
+    """Return what apps add to exports, by the key in the file, in the order it is taken back in."""
+    return {name: part for each in registered() for name, part in each.parts.items()}
 
 
 def extension_urls() -> list[URLResolver]:

@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from django.db.models.fields.json import KT
 
 from chatapp import transcript
 from chatapp.formats.records import ImportedMessage
+from chatapp.llm.tokens import ModelTokenCounter, count_message
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
+
+LONG_TEXT_CHARS = 1_000
+
+
+class CountedAhead:
+    """A token counter that was asked before the transaction: it remembers long texts by digests.
+
+    The transaction, in which nobody else writes to SQLite, then counts short texts only, and what
+    is stored otherwise than it came in.
+    """
+
+    def __init__(self, counter: ModelTokenCounter) -> None:
+        self.name, self.exact = counter.name, counter.exact
+        self._counter = counter
+        self._known: dict[bytes, int] = {}
+
+    def count_all(self, messages: Iterable[ImportedMessage]) -> None:
+        """Count those messages of a large file that are long."""
+        for message in messages:
+            if message.size >= LONG_TEXT_CHARS:
+                count_message(message.wire, self)
+
+    def count(self, text: str) -> int:
+        """Return what the counter says, or said of the same text."""
+        if len(text) < LONG_TEXT_CHARS:
+            return self._counter.count(text)
+        key = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        if key not in self._known:
+            self._known[key] = self._counter.count(text)
+        return self._known[key]
 
 
 class TreeImporter:
     """Stores a tree of imported messages: the line to the leaf first, then what branches off."""
 
-    def __init__(self, session: Session, messages: Sequence[ImportedMessage]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        messages: Sequence[ImportedMessage],
+        counter: ModelTokenCounter | None = None,
+    ) -> None:
+        """Take the messages; without `counter` the session's model counts their tokens."""
         self._session = session
+        self._counter = counter
         self._messages = messages
         self._by_key = {message.key: message for message in messages}
         self._children: dict[str | None, list[ImportedMessage]] = {}
@@ -31,7 +70,7 @@ class TreeImporter:
 
     def plant(self, leaf: str | None) -> None:
         """Store all messages of a new session; the branch of the leaf becomes the active one."""
-        self._plant(transcript.SessionTree(self._session), leaf)
+        self._plant(transcript.SessionTree(self._session, self._counter), leaf)
 
     def plant_rest(self, leaf: str | None) -> None:
         """Store messages that hang under those that an earlier import stored."""

@@ -16,7 +16,24 @@ PIECE_BYTES = 1_000_000
 CODING = ("utf-8", "surrogatepass")
 """How texts are written: one that did not come as bytes may hold lone surrogates."""
 
+PIECE_CHARS = 64_000
+"""Texts that are made one by one are written so many characters at a time."""
+
 _MARK = codecs.BOM_UTF8
+
+
+def gathered(texts: Iterable[str]) -> Iterator[str]:
+    """Yield texts in pieces that are worth a write."""
+    waiting: list[str] = []
+    size = 0
+    for text in texts:
+        waiting.append(text)
+        size += len(text)
+        if size >= PIECE_CHARS:
+            yield "".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield "".join(waiting)
 
 
 class SpooledFile:

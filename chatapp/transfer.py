@@ -1,11 +1,11 @@
-"""Transcripts in and out: parsed files become sessions, sessions become files."""
+"""Files become sessions: what is stored of parsed conversations, and what a second import adds."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -15,9 +15,8 @@ from django.utils import timezone
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend, notify
-from chatapp.extensions import ExportPart, registered
-from chatapp.formats import Export, UnknownFormatError, parse
-from chatapp.formats.own_parts import told_beside
+from chatapp.extensions import export_parts
+from chatapp.formats import UnknownFormatError, parse
 from chatapp.formats.records import (
     NO_LIMITS,
     Conversation,
@@ -28,15 +27,12 @@ from chatapp.formats.records import (
     ProblemList,
 )
 from chatapp.import_batches import ReadableConversation, batches, readable
-from chatapp.import_trees import TreeImporter, draft_of, parted_by_stored
+from chatapp.import_trees import CountedAhead, TreeImporter, draft_of, parted_by_stored
+from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.vendor import without_imported
-from chatapp.messages.wire import (
-    CUT_FROM,
-    Cleaner,
-    WireMessage,
-)
-from chatapp.models import Branch, Message, Session
-from chatapp.selectors import path_messages, whole_content
+from chatapp.messages.wire import Cleaner
+from chatapp.models import Message, Session
+from chatapp.selectors import counter_of
 from chatapp.spooled_files import SpooledFile
 
 logger = logging.getLogger(__name__)
@@ -172,9 +168,13 @@ class _Batch:
                 for one in plain
             ]
         )
+        counter = CountedAhead(counter_of(Session(model=self.model)))
+        for one in self.readable:
+            if one.key not in known and not one.is_plain:
+                counter.count_all(one.messages)
         with transaction.atomic():
             made = dict(zip((one.key for one in plain), prepared.store(), strict=True))
-            results = [self._result(one, made, known, problems) for one in self.readable]
+            results = [self._result(one, made, known, problems, counter) for one in self.readable]
             note(results, problems)
         return results, problems
 
@@ -191,6 +191,7 @@ class _Batch:
         made: Mapping[str, Session],
         known: Mapping[str, Session],
         problems: ProblemList,
+        counter: ModelTokenCounter,
     ) -> Imported | None:
         if one.is_nothing:
             return None
@@ -198,7 +199,7 @@ class _Batch:
             return _import_rest(known[one.key], one.conversation, one.messages, problems)
         session = made.get(one.key)
         if session is None:
-            session = _import_tree(one, self._columns(one), problems)
+            session = _import_tree(one, self._columns(one), problems, counter)
         return Imported(
             session=session,
             format=one.conversation.format,
@@ -224,11 +225,14 @@ class _Batch:
 
 
 def _import_tree(
-    one: ReadableConversation, columns: dict[str, Any], problems: ProblemList
+    one: ReadableConversation,
+    columns: dict[str, Any],
+    problems: ProblemList,
+    counter: ModelTokenCounter,
 ) -> Session:
     """Store a conversation that has branches, or parts of apps, as a new session."""
     session = transcript.create_session(**columns)
-    importer = TreeImporter(session, one.messages)
+    importer = TreeImporter(session, one.messages, counter)
     importer.plant(one.conversation.leaf)
     found = _take_back(session, one.conversation, importer.ids())
     problems += [Problem(line=0, text=sentence) for sentence in found]
@@ -236,17 +240,17 @@ def _import_tree(
 
 
 def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]) -> list[str]:
-    """Hand the parts of apps to those that wrote them; return what they could not take.
+    """Hand the apps' parts back to the apps; return sentences about what they could not take.
 
-    Before anybody is told of the session: what they say is part of it.
+    This happens before anybody hears of the session, because the parts belong to it.
     """
     if not conversation.parts:
         return []
     if len(ids) != len(conversation.messages):
-        named = ", ".join(sorted(conversation.parts.keys() & _parts().keys()))
+        named = ", ".join(sorted(conversation.parts.keys() & export_parts().keys()))
         return [f"Not all messages could be stored, and so nothing of: {named}."] if named else []
     sentences: list[str] = []
-    for name, part in _parts().items():
+    for name, part in export_parts().items():
         if name not in conversation.parts:
             continue
         try:
@@ -257,10 +261,6 @@ def _take_back(session: Session, conversation: Conversation, ids: Sequence[UUID]
             logger.exception("The part %s of session %s was not taken back.", name, session.pk)
             sentences.append(f"“{name}” was left out: it could not be stored. The log says why.")
     return sentences
-
-
-def _parts() -> dict[str, ExportPart]:
-    return {name: part for each in registered() for name, part in each.parts.items()}
 
 
 def _imported(conversation: Conversation, messages: Sequence[ImportedMessage]) -> dict[str, Any]:
@@ -274,7 +274,7 @@ def _import_rest(
     messages: list[ImportedMessage],
     problems: ProblemList,
 ) -> Imported:
-    """Append what a grown file has more, if nobody went on with the session meanwhile."""
+    """Append what a file has gained since it was imported, unless the session has gone on."""
     before = session.metadata.get("import", {})
     count = int(before.get("messages", 0))
     earlier, added = messages[:count], messages[count:]
@@ -320,56 +320,3 @@ def _fingerprint(messages: Iterable[ImportedMessage]) -> dict[str, Any]:
         digest.update(text.encode("utf-8", "replace"))
         count += 1
     return {"messages": count, "digest": digest.hexdigest()}
-
-
-def conversation_of(session: Session) -> Conversation:
-    """Return a session's active branch as importers and exporters know it; no placeholders.
-
-    What apps know of it are its parts.
-    """
-    messages: list[ImportedMessage] = []
-    ids: list[UUID] = []
-    parent: str | None = None
-    for row in path_messages(session.branch).iterator(chunk_size=1000):
-        key = str(row.pk)
-        messages.append(
-            ImportedMessage(
-                key=key,
-                parent=parent,
-                wire=_whole(row) | row.metadata.get("extra", {}),
-                reasoning=row.reasoning,
-                created_at=row.created_at,
-                pinned=row.pinned,
-                kind=row.kind,
-                metadata=told_beside(row),
-            )
-        )
-        ids.append(row.pk)
-        parent = key
-    return Conversation(
-        format="openai_chat",
-        identity=f"palimpsest:{session.pk}",
-        title=session.title,
-        system_prompt=session.system_prompt,
-        tools=tuple(session.tools),
-        messages=tuple(messages),
-        parts=_written_parts(session.branch, ids),
-    )
-
-
-def _written_parts(branch: Branch, ids: Sequence[UUID]) -> dict[str, Any]:
-    said = ((name, part.written(branch, ids)) for name, part in _parts().items())
-    return {name: value for name, value in said if value is not None}
-
-
-def _whole(row: Message) -> WireMessage:
-    """Return a row as it came in: what was cut of a tool result is in the file."""
-    wire = row.wire()
-    if CUT_FROM in row.metadata:
-        wire["content"] = whole_content(row)
-    return wire
-
-
-def export_sessions(sessions: Iterable[Session], export: Export) -> Iterator[str]:
-    """Yield sessions as text in one of `all_exports`, one session after the other."""
-    return export.write(conversation_of(session) for session in sessions)

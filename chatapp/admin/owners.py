@@ -20,16 +20,16 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.downloads import text_download
 from chatapp.admin.toolkit.extension import admin_extensions
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.page_parts import Link, Panel
 from chatapp.admin.toolkit.permissions import may_see_texts, require_texts
 from chatapp.admin.users import may_erase
+from chatapp.downloads import text_download
+from chatapp.exports import export_sessions
 from chatapp.formats import all_exports
 from chatapp.keys import ApiKey
 from chatapp.models import ImportJob, Session
-from chatapp.transfer import export_sessions
 
 # The form of an owner's export: one conversation a line, which imports back equal.
 EXPORTED_AS = "jsonl"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from django.http import HttpResponse
+from django.http import Http404
+from django.http.response import HttpResponseBase
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import parsers, status
@@ -23,13 +24,14 @@ from chatapp.api.parsers import BodyTooLarge
 from chatapp.api.serializers import ImportResultSerializer
 from chatapp.brief_export import export_briefly
 from chatapp.conf import chatapp_settings
+from chatapp.downloads import whole_download
+from chatapp.exports import SessionGoneError, export_sessions
 from chatapp.formats import TooMuchInFileError, UnknownFormatError, all_exports
 from chatapp.import_work import ImportEndedError, ImportFailedError
 from chatapp.imports import Accepted, TooManyImportsError, accept_file
 from chatapp.messages.verbosity import Verbosity
 from chatapp.pools import CLIENT_LEFT, Pool, answered_in
 from chatapp.spooled_files import SpooledFile
-from chatapp.transfer import export_sessions
 
 
 class RawParser(parsers.BaseParser):
@@ -163,7 +165,7 @@ class ExportView(SessionView):
     content_negotiation_class: type[BaseContentNegotiation] = AnyAccept
     schema = ExportSchema()
 
-    def get(self, request: Request, session_id: str) -> HttpResponse:
+    def get(self, request: Request, session_id: str) -> HttpResponseBase:
         """Return the whole conversation; as `json` and `jsonl` it imports back equal.
 
         With `verbosity` it is told briefly in whatever form, to be read.
@@ -178,11 +180,12 @@ class ExportView(SessionView):
             parts = export_sessions([session], export)
         else:
             parts = export_briefly([session], export, verbosity)
-        response = HttpResponse(
-            "".join(parts),
-            content_type=f"{export.media_type}; charset=utf-8",
-        )
-        filename = f"session-{session.pk}{export.ending}"
-        response["Content-Disposition"] = f'attachment; filename="{filename}"'
-        response["X-Content-Type-Options"] = "nosniff"
-        return response
+        try:
+            return whole_download(
+                request._request,
+                parts,
+                filename=f"session-{session.pk}{export.ending}",
+                media_type=export.media_type,
+            )
+        except SessionGoneError as error:
+            raise Http404 from error

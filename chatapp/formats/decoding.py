@@ -44,6 +44,25 @@ def read_values(
         position = skip_whitespace(line, position)
 
 
+def read_lines(text: str, number: int, problems: list[Problem]) -> Iterator[tuple[int, Any]]:
+    """Yield the values of all lines of a text with the number of the line, from `number` on."""
+    for line_number, line in enumerate(_lines(text), start=number):
+        for value, _ in read_values(line, line_number, problems):
+            yield line_number, value
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield line by line, as all of them at once would take more memory than the text.
+
+    Not as str.splitlines does: it also splits at U+2028 and others, which may stand in a string.
+    """
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
+
+
 def _broken(number: int, position: int, error: UnreadableError) -> Problem:
     part = f"The line from character {position + 1} on" if position else "The line"
     return Problem(line=number, text=f"{part} was left out: it is not readable JSON ({error}).")

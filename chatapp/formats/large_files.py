@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from typing import Any
 
 from chatapp.formats.decoding import DECODER, MAX_DEPTH, decode_whole, read_values
-from chatapp.formats.file_records import Record, StoredRecord
+from chatapp.formats.file_records import LineRecord, Record, ShortLines, StoredRecord
 from chatapp.formats.nesting import flattened_pieces
 from chatapp.formats.records import Problem
 from chatapp.formats.stored_json import (
@@ -34,6 +35,7 @@ class LargeFile:
         self._file = file
         self._buffer = file.mapped()
         self._text = StoredText(file, DECODER.decode)
+        self._last: deque[ShortLines] = deque()
 
     def skip_blank(self, at: int) -> int:
         """Return the place behind what is no value, from a place on."""
@@ -73,16 +75,32 @@ class LargeFile:
 
     def records(self, problems: list[Problem]) -> Iterator[Record]:
         """Yield what stands on the lines of the file, one value or several on each."""
-        start, dropped = 0, 0
+        # Where the short lines begin that are not read yet, and the number of the first.
+        start, first = 0, 1
+        begins, dropped = 0, 0
         for number in count(1):
-            end = self._buffer.find(b"\n", start)
-            end = self._file.size if end < 0 else end
-            yield from self._records_of(start, end, number, problems)
-            if end == self._file.size:
+            ends = self._buffer.find(b"\n", begins)
+            ends = self._file.size if ends < 0 else ends
+            behind = min(ends + 1, self._file.size)
+            if ends - begins >= STRETCH_BYTES:
+                yield from self._short_lines(start, begins, first, problems)
+                yield from self._records_of(begins, ends, number, problems)
+                start, first = behind, number + 1
+            elif behind - start >= STRETCH_BYTES or behind == self._file.size:
+                yield from self._short_lines(start, behind, first, problems)
+                start, first = behind, number + 1
+            if behind == self._file.size:
                 return
-            start = end + 1
-            if start - dropped > DROPPED_EACH:
-                dropped = drop_pages(self._buffer, start)
+            begins = behind
+            if begins - dropped > DROPPED_EACH:
+                dropped = drop_pages(self._buffer, begins)
+
+    def _short_lines(
+        self, start: int, end: int, number: int, problems: list[Problem]
+    ) -> Iterator[Record]:
+        lines = ShortLines(lambda: self._file.read(start, end).decode(*CODING), number, self._last)
+        for index, line in enumerate(lines.read(problems)):
+            yield LineRecord(line, lines, index)
 
     def _records_of(
         self, start: int, end: int, number: int, problems: list[Problem]

@@ -1,4 +1,8 @@
-"""Conversations written as OpenAI chat JSON: one object each, in a list or one a line."""
+"""Conversations written as OpenAI chat JSON: one object each, in a list or one a line.
+
+Messages are written as they are read, so that a conversation of any length takes no more memory
+than a few of them.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,9 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from chatapp.formats.own_parts import written_parts
+from chatapp.formats.own_parts import OwnPartsWriter
 from chatapp.formats.records import Conversation, ImportedMessage, visible_line
+from chatapp.spooled_files import gathered
 
 
 def to_openai_chat_json(conversation: Conversation) -> dict[str, Any]:
@@ -18,44 +23,68 @@ def to_openai_chat_json(conversation: Conversation) -> dict[str, Any]:
     and the parts of apps). Placeholders are left out: they stand for summaries, which nobody said.
     Tree, times of messages and usage have no place in the format and are not written.
     """
-    line = visible_line(conversation)
-    messages = [_written(message) for message in line]
-    if conversation.system_prompt:
-        messages.insert(0, {"role": "system", "content": conversation.system_prompt})
-    written: dict[str, Any] = {
-        "title": conversation.title,
-        # Tells the prompt, which stands first, from a system message that opened the conversation.
-        "system_prompt": conversation.system_prompt,
-        "messages": messages,
+    return {
+        key: list(value) if isinstance(value, Iterator) else value
+        for key, value in _entries(conversation)
     }
-    if conversation.tools:
-        written["tools"] = list(conversation.tools)
-    if conversation.model:
-        written["model"] = conversation.model
-    if conversation.created_at:
-        written["created_at"] = conversation.created_at.isoformat()
-    if conversation.metadata:
-        written["metadata"] = conversation.metadata
-    return written | written_parts(line, conversation.parts)
 
 
 def to_json(conversations: Iterable[Conversation]) -> Iterator[str]:
     """One object; a list of them for several conversations."""
-    texts = (_json(to_openai_chat_json(found), indent=2) for found in conversations)
-    first, second = next(texts, "[]"), next(texts, None)
-    if second is None:
-        yield f"{first}\n"
-        return
-    yield f"[\n{first},\n{second}"
-    for text in texts:
-        yield f",\n{text}"
-    yield "\n]\n"
+    return gathered(_as_json(iter(conversations)))
 
 
 def to_openai_chat_jsonl(conversations: Iterable[Conversation]) -> Iterator[str]:
     """One line of JSON for each conversation, with the line feed that ends it."""
+    return gathered(_as_lines(conversations))
+
+
+def _as_json(conversations: Iterator[Conversation]) -> Iterator[str]:
+    first, second = next(conversations, None), next(conversations, None)
+    if first is None:
+        yield "[]\n"
+        return
+    yield "" if second is None else "[\n"
+    yield from _object(first, indent=2)
+    while second is not None:
+        yield ",\n"
+        yield from _object(second, indent=2)
+        second = next(conversations, None)
+        if second is None:
+            yield "\n]"
+    yield "\n"
+
+
+def _as_lines(conversations: Iterable[Conversation]) -> Iterator[str]:
     for conversation in conversations:
-        yield f"{_json(to_openai_chat_json(conversation))}\n"
+        yield from _object(conversation)
+        yield "\n"
+
+
+def _entries(conversation: Conversation) -> Iterator[tuple[str, Any]]:
+    """Yield keys and values in order. The messages are an iterator, to be read before going on."""
+    yield "title", conversation.title
+    # Tells the prompt, which stands first, from a system message that opened the conversation.
+    yield "system_prompt", conversation.system_prompt
+    beside = OwnPartsWriter()
+    yield "messages", _messages(conversation, beside)
+    if conversation.tools:
+        yield "tools", list(conversation.tools)
+    if conversation.model:
+        yield "model", conversation.model
+    if conversation.created_at:
+        yield "created_at", conversation.created_at.isoformat()
+    if conversation.metadata:
+        yield "metadata", conversation.metadata
+    yield from beside.written(conversation.parts).items()
+
+
+def _messages(conversation: Conversation, beside: OwnPartsWriter) -> Iterator[dict[str, Any]]:
+    if conversation.system_prompt:
+        yield {"role": "system", "content": conversation.system_prompt}
+    for message in visible_line(conversation):
+        beside.note(message)
+        yield _written(message)
 
 
 def _written(message: ImportedMessage) -> dict[str, Any]:
@@ -63,10 +92,37 @@ def _written(message: ImportedMessage) -> dict[str, Any]:
     return dict(message.wire) | reasoning
 
 
-def _json(value: dict[str, Any], *, indent: int | None = None) -> str:
+def _object(conversation: Conversation, *, indent: int | None = None) -> Iterator[str]:
+    """Yield what `json.dumps` makes of the conversation, a message at a time."""
+    before = "{"
+    for key, value in _entries(conversation):
+        yield f"{before}{_break(indent, 1)}{_json(key)}: "
+        if isinstance(value, Iterator):
+            yield from _list(value, indent)
+        else:
+            yield _json(value, indent, level=1)
+        before = "," if indent else ", "
+    yield f"{_break(indent, 0)}}}"
+
+
+def _list(values: Iterator[Any], indent: int | None) -> Iterator[str]:
+    before = "["
+    for value in values:
+        yield f"{before}{_break(indent, 2)}{_json(value, indent, level=2)}"
+        before = "," if indent else ", "
+    yield "[]" if before == "[" else f"{_break(indent, 1)}]"
+
+
+def _break(indent: int | None, level: int) -> str:
+    """Return what stands before an item or a bracket of a level."""
+    return "\n" + " " * indent * level if indent else ""
+
+
+def _json(value: Any, indent: int | None = None, *, level: int = 0) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:  # a lone surrogate is legal in JSON, but only as an escape
-        return json.dumps(value, indent=indent)
-    return text
+        text = json.dumps(value, indent=indent)
+    # Line feeds of texts are escaped; these are all between values.
+    return text.replace("\n", _break(indent, level)) if indent else text

@@ -48,32 +48,37 @@ def told_beside(row: Any) -> dict[str, Any]:
     return told | ({LEFT_OUT: row.metadata[LEFT_OUT]} if LEFT_OUT in row.metadata else {})
 
 
-def written_parts(line: Sequence[ImportedMessage], parts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the key with its object for the messages of a line; empty where there is nothing."""
-    pinned = [index for index in range(_rules(line), len(line)) if line[index].pinned]
-    notes = {
-        str(index): str(message.metadata.get("type", ""))
-        for index, message in enumerate(line)
-        if message.kind == "note"
-    }
-    left_out = {
-        str(index): message.metadata[LEFT_OUT]
-        for index, message in enumerate(line)
-        if LEFT_OUT in message.metadata
-    }
-    own = (
-        ({_LEFT_OUT: left_out} if left_out else {})
-        | ({_PINNED: pinned} if pinned else {})
-        | ({_NOTES: notes} if notes else {})
-        | dict(parts)
-    )
-    return {OWN_KEY: {_VERSION: VERSION} | own} if own else {}
+class OwnPartsWriter:
+    """Collects what messages say beside their words as they are written, one after the other."""
 
+    def __init__(self) -> None:
+        self._count = 0
+        # System messages that open a conversation are pinned when they are stored.
+        self._is_opening = True
+        self._pinned: list[int] = []
+        self._notes: dict[str, str] = {}
+        self._left_out: dict[str, Any] = {}
 
-def _rules(line: Sequence[ImportedMessage]) -> int:
-    """Return how many system messages open a conversation: they are pinned when they are stored."""
-    roles = (message.wire["role"] for message in line)
-    return next((n for n, role in enumerate(roles) if role != "system"), len(line))
+    def note(self, message: ImportedMessage) -> None:
+        """Take the next message."""
+        index, self._count = self._count, self._count + 1
+        self._is_opening = self._is_opening and message.wire["role"] == "system"
+        if message.pinned and not self._is_opening:
+            self._pinned.append(index)
+        if message.kind == "note":
+            self._notes[str(index)] = str(message.metadata.get("type", ""))
+        if LEFT_OUT in message.metadata:
+            self._left_out[str(index)] = message.metadata[LEFT_OUT]
+
+    def written(self, parts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the key with its object; empty where there is nothing to say."""
+        own = (
+            ({_LEFT_OUT: self._left_out} if self._left_out else {})
+            | ({_PINNED: self._pinned} if self._pinned else {})
+            | ({_NOTES: self._notes} if self._notes else {})
+            | dict(parts)
+        )
+        return {OWN_KEY: {_VERSION: VERSION} | own} if own else {}
 
 
 def read_parts(

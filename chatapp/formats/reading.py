@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from chatapp.formats.decoding import UnreadableError, decode, read_values, skip_whitespace
+from chatapp.formats.decoding import UnreadableError, decode, read_lines, skip_whitespace
 from chatapp.formats.file_records import Record
 from chatapp.formats.large_files import LargeFile
 from chatapp.formats.message_shelf import Keep, Shelf, as_it_is
@@ -98,18 +98,6 @@ def compact_json(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
-def _lines(text: str) -> Iterator[str]:
-    """Yield line by line, as all of them at once would take more memory than the text.
-
-    Not as str.splitlines does: it also splits at U+2028 and others, which may stand in a string.
-    """
-    start = 0
-    while (end := text.find("\n", start)) >= 0:
-        yield text[start:end]
-        start = end + 1
-    yield text[start:]
-
-
 def _read_large_lines(file: SpooledFile, large: LargeFile, limits: FileLimits) -> Document:
     refuse_lines(file.lines(), limits)
     records: list[Record] = []
@@ -130,10 +118,9 @@ def _read_lines(text: str, file: SpooledFile, limits: FileLimits) -> Document:
     refuse_lines(text.count("\n") + (not text.endswith("\n")), limits)
     records: list[Record] = []
     problems = ProblemList()
-    for number, line in enumerate(_lines(text), start=1):
-        for value, _ in read_values(line, number, problems):
-            records.append(Record(line=number, value=value))
-            refuse_lines(len(records), limits)
+    for number, value in read_lines(text, 1, problems):
+        records.append(Record(line=number, value=value))
+        refuse_lines(len(records), limits)
     return Document(file=file, records=tuple(records), is_lines=True, problems=problems)
 
 

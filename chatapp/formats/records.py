@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Self, overload
 
 MOST_PROBLEMS = 200
@@ -155,7 +156,7 @@ class Conversation:
     format: str
     identity: str
     title: str
-    messages: tuple[ImportedMessage, ...]
+    messages: Sequence[ImportedMessage]
     leaf: str | None = None
     system_prompt: str = ""
     tools: tuple[dict[str, Any], ...] = ()
@@ -240,8 +241,42 @@ class Wires(Sequence[dict[str, Any]]):
         return self._messages[index].wire
 
 
-def visible_line(conversation: Conversation) -> list[ImportedMessage]:
+class MessageLine(Sequence[ImportedMessage]):
+    """Messages without branches or placeholders, read anew by whoever goes through them.
+
+    Whoever asks for their number, or for one by its number, has all of them kept.
+    """
+
+    def __init__(self, read: Callable[[], Iterator[ImportedMessage]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _all(self) -> tuple[ImportedMessage, ...]:
+        return tuple(self._read())
+
+    def __iter__(self) -> Iterator[ImportedMessage]:
+        return self._read()
+
+    def __bool__(self) -> bool:
+        return next(self._read(), None) is not None
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> ImportedMessage: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ImportedMessage, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._all[index]
+
+
+def visible_line(conversation: Conversation) -> Sequence[ImportedMessage]:
     """The messages from the first one to the leaf, without placeholders."""
+    if isinstance(conversation.messages, MessageLine):
+        return conversation.messages
     by_key = {message.key: message for message in conversation.messages}
     last = conversation.messages[-1].key if conversation.messages else None
     key = conversation.leaf if conversation.leaf is not None else last

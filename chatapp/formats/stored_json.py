@@ -1,8 +1,9 @@
 """JSON that stays in its file: lists and objects that decode what they are asked for.
 
-A file of 200 MB is searched once for where its values begin and end. What is large is then a list
-or an object of its own kind, whose items are decoded anew whenever somebody looks at them; what is
-small is decoded together with its neighbours. Nothing is kept but places, keys and a few pieces.
+A file of 200 MB is scanned once to find where its values begin and end. A large value becomes a
+list or an object of a kind of its own, which decodes its items anew whenever somebody looks at
+them; small values are decoded together with their neighbours. Only places, keys and a few pieces
+are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from chatapp.spooled_files import CODING, SpooledFile
 STRETCH_BYTES = 65_536
 """What is decoded at once: small items of a list or an object, one behind the other."""
 
-_KEPT_STRETCHES = 8
+KEPT_STRETCHES = 8
 _MOST_KEPT_BYTES = 4 * STRETCH_BYTES
 DROPPED_EACH = 1 << 23
 """After so many bytes the pages of a file that was searched are given back."""
@@ -78,7 +79,7 @@ class StoredText:
         value = (decode or self.decode)(f"{around[:1]}{text}{around[1:]}")
         if end - start <= _MOST_KEPT_BYTES:
             self._kept[place] = value
-            if len(self._kept) > _KEPT_STRETCHES:
+            if len(self._kept) > KEPT_STRETCHES:
                 self._kept.popitem(last=False)
         return value
 

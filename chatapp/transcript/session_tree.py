@@ -14,6 +14,7 @@ from uuid import UUID
 
 from chatapp.conf import chatapp_settings
 from chatapp.lineage import child_lineage
+from chatapp.llm.tokens import ModelTokenCounter
 from chatapp.messages.pairing import parted
 from chatapp.models import Branch, Message, Session
 from chatapp.selectors import GROUP_REACH, counter_of
@@ -110,10 +111,10 @@ class _TreeBranch:
 class SessionTree:
     """A session's branches and rows; `add_line` adds to them, and `store` writes what was added."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, counter: ModelTokenCounter | None = None) -> None:
         """Make the tree of a new session: its root branch, which has no message yet."""
         self._session = session
-        self._counter = counter_of(session)
+        self._counter = counter or counter_of(session)
         root = session.branch
         self._branches = {root.pk: _TreeBranch(branch=root, is_new=False)}
         self._root = self._branches[root.pk]

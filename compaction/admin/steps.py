@@ -16,11 +16,11 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import Cells, column, preview, table_of
-from chatapp.admin.toolkit.downloads import text_download
 from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, require_texts
+from chatapp.downloads import text_download
 from compaction import vocabulary
 from compaction.admin import lists
 from compaction.admin.run_tree import arrange

@@ -305,11 +305,11 @@ class Lease:
 
     @classmethod
     def acquire_or_steal(cls, branch_id: UUID, owner: UUID) -> Lease:
-        """Take the lease, also from an owner whose time is over; raise BranchBusyError otherwise.
+        """Take the lease if it is free or has expired; raise BranchBusyError otherwise.
 
-        The run of a former owner can store nothing any more. `lease_stolen` tells of it in the same
-        transaction, so that the dead run is marked and followed in one: half of it would be found
-        by nobody. A branch that nobody holds is taken by one UPDATE.
+        The former owner's run can no longer store anything. `lease_stolen` is sent in the same
+        transaction, so that the dead run is marked and its successor queued together: nobody would
+        find one without the other. A branch that nobody holds is taken by one UPDATE.
         """
         free = CompactionState.objects.filter(pk=branch_id, lease_owner__isnull=True)
         if free.update(lease_owner=owner, lease_expires_at=_expiry()):
@@ -324,8 +324,8 @@ class Lease:
     def acquire_as_read(cls, state: CompactionState, owner: UUID) -> Lease | None:
         """Take the lease of a branch that nobody holds, if its state is still as it was read.
 
-        So it need not be read again, nor asked for where ensure_state has taken it already. None
-        where somebody was quicker, or has changed anything.
+        This saves reading it again; where ensure_state has taken the lease already, nothing is
+        asked. None if somebody was quicker, or has changed anything.
         """
         if state.lease_owner == owner:
             return cls(branch_id=state.pk, owner=owner)

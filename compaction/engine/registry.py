@@ -39,13 +39,12 @@ class Registry(Generic[Entry]):
         self._fault_of = fault_of
         self._added: dict[str, str] = {}
         self._loaded: dict[str, Entry | UnknownNameError] = {}
-        self._usable: list[Entry] | None = None
+        self._usable: tuple[int, list[Entry]] = (-1, [])
 
     def use_plugins(self, paths: Mapping[str, str]) -> None:
         """Put these names beside the built-in ones, in place of what was added before."""
         self._added = dict(paths)
-        self._loaded.clear()
-        self._usable = None
+        self._loaded = {}
         self.version += 1
 
     def get(self, name: str) -> Entry:
@@ -53,9 +52,10 @@ class Registry(Generic[Entry]):
 
         Raises UnknownNameError.
         """
-        if name not in self._loaded:
-            self._loaded[name] = self._load(name)
-        found = self._loaded[name]
+        loaded = self._loaded
+        if name not in loaded:
+            loaded[name] = self._load(name)
+        found = loaded[name]
         if isinstance(found, UnknownNameError):
             # A new one each time: a raised exception keeps the frames that it went through.
             raise UnknownNameError(str(found))
@@ -81,9 +81,14 @@ class Registry(Generic[Entry]):
 
     def all(self) -> Sequence[Entry]:
         """Return everything that can be used, the built-in ones first."""
-        if self._usable is None:
-            self._usable = [self.get(name) for name in self if not self.problem_with(name)]
-        return self._usable
+        version, usable = self._usable
+        if version != self.version:
+            # The names' version stands beside what was made of them: other threads may change the
+            # names meanwhile, and what belongs to the former ones is then made anew.
+            version = self.version
+            usable = [self.get(name) for name in self if not self.problem_with(name)]
+            self._usable = version, usable
+        return usable
 
     def _load(self, name: str) -> Entry | UnknownNameError:
         path = self._paths().get(name)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from chatapp.database import release_connection
 from compaction.branches.leases import Lease
 from compaction.engine.fidelity.redaction import redact
+from compaction.engine.policy.reasons import RunCode
 from compaction.engine.strategies.checkpoint_text import CHECKPOINT
 from compaction.engine.strategies.finishing import chooses_sentences
 from compaction.engine.strategies.prompts import BETWEEN_BLOCKS, blocks
@@ -35,8 +36,7 @@ from compaction.summaries.summarizer import ModelSequence, prompt_of, storable
 
 # How often a run that waits for a call that was begun looks whether it is to go on.
 LOOK_SECONDS = 0.5
-# As long as the columns that store them.
-LONGEST_KIND = LONGEST_CODE = 40
+LONGEST_KIND = LONGEST_CODE = 40  # as the columns are
 
 
 @dataclass(slots=True, kw_only=True)
@@ -349,10 +349,9 @@ class StepWriter:
             self.write(step)
 
     def write(self, step: Step) -> None:
-        """Store one step.
+        """Store one step, of a cancelled run, too: it tells what the call cost.
 
-        A worker whose lease was taken over writes nothing and hears LostRaceError; one whose run
-        was cancelled still tells what the call cost.
+        Raises LostRaceError, and stores nothing, where another worker took the branch over.
         """
         if step.is_call:
             # Strategies report what they know of a call; what its server cached they do not.
@@ -362,7 +361,9 @@ class StepWriter:
         # As servers reported them: those of what was too large read nothing.
         cached, prompt = (step.cached_tokens, step.input_tokens) if spent > 1 else (0, 0)
         with self.not_the_strategys_fault(), transaction.atomic():
-            own = CompactionRun.objects.filter(pk=run.pk, worker=run.worker)
+            # An UPDATE that waited for a takeover looks again at its own row, not at the lease.
+            is_going_on = ~Q(error_code=RunCode.INTERRUPTED)
+            own = CompactionRun.objects.filter(is_going_on, pk=run.pk, worker=run.worker)
             columns = {
                 "model_calls": F("model_calls") + int(step.is_call),
                 "spent_tokens": F("spent_tokens") + spent,
@@ -371,10 +372,10 @@ class StepWriter:
                 **self._run_columns,
             }
             if not own.filter(self._work.lease.is_live()).update(**columns):
-                # It ran out (a machine that slept gave no sign of life), and this takes it up
-                # again, or raises what happened to it.
+                # It ran out while the machine slept, say: take it up again, or hear why not.
                 self._work.lease.renew()
-                own.update(**columns)
+                if not own.update(**columns):
+                    raise LostRaceError("The run was taken for dead and ended by another worker.")
             self._store(step)
 
     def _store(self, step: Step) -> None:

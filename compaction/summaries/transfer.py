@@ -199,6 +199,8 @@ class _Places:
         while level:
             repeated: dict[UUID, int] = {}
             for pk, size, is_cut, repeats in level:
+                if pk not in indexes:  # it came in meanwhile
+                    continue
                 sizes[pk] = size
                 first[indexes[pk]] = size, is_cut
                 if repeats is not None:

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from chatapp.exports import conversation_of
 from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.models import MessageOriginal
 from chatapp.selectors import whole_content
 from chatapp.transcript import recount_tokens
-from chatapp.transfer import conversation_of
 from compaction.doctor.examine import examine
 from compaction.models import SessionSummary, SummaryLine
 from tests.cases.support import ask, compact, flat, next_request, originals, stored

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.urls import reverse
 
+from chatapp.exports import conversation_of, export_sessions
 from chatapp.formats.registry import all_exports
 from chatapp.llm import openai_client
 from chatapp.llm.errors import ErrorKind
 from chatapp.models import Incident, Message, Session
 from chatapp.transcript import append
 from chatapp.transcript.writing import NewMessage
-from chatapp.transfer import conversation_of, export_sessions
 from chatapp.turns.service import Turn, TurnFailedError, begin_turn, finish_turn, run_turn
 from tests.factories import SessionFactory, result, store, talk
 

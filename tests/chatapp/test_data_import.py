@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from chatapp.context.backend import FullHistoryBackend, context_backend
+from chatapp.exports import conversation_of, export_sessions
 from chatapp.formats import all_exports
 from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.models import Message, Session
 from chatapp.selectors import path_messages
-from chatapp.transfer import conversation_of, export_sessions, import_file
+from chatapp.transfer import import_file
 from tests.chatapp.test_transcript import check_all_sums
 from tests.conftest import SHARED
 from tests.fakes.strict_checker import faults

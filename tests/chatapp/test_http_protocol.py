@@ -52,6 +52,16 @@ def answers(connection: socket.socket, count: int = 1) -> int:
     return found.count(b"HTTP/1.1 200")
 
 
+def seconds_until_let_go(connection: socket.socket, *, within: float = 20 * WAIT) -> float:
+    """How long a client that sends on and on is listened to; fails where that is too long."""
+    began = time.monotonic()
+    with pytest.raises(OSError):
+        while time.monotonic() - began < within:
+            connection.sendall(b"x")
+            time.sleep(WAIT / 10)
+    return time.monotonic() - began
+
+
 def told(answer: bytes) -> dict:
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 Request Timeout")
@@ -73,12 +83,7 @@ def test_who_sends_on_behind_the_answer_is_let_go(connect, monkeypatch):
     connection = connect()
     connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
     assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
-    began = time.monotonic()
-    with pytest.raises(OSError):
-        while time.monotonic() - began < 20 * WAIT:
-            connection.sendall(b"x")
-            time.sleep(WAIT / 10)
-    assert time.monotonic() - began >= WAIT / 2
+    assert seconds_until_let_go(connection) >= WAIT / 2
 
 
 @pytest.mark.parametrize(
@@ -110,12 +115,7 @@ def test_who_closes_and_sends_on_is_let_go(connect, monkeypatch):
     connection = connect()
     head = b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
     connection.sendall(head + b"Content-Length: 99999999999\r\n\r\n")
-    began = time.monotonic()
-    with pytest.raises(OSError):
-        while time.monotonic() - began < 20 * WAIT:
-            connection.sendall(b"x")
-            time.sleep(WAIT / 10)
-    assert time.monotonic() - began >= WAIT / 2
+    assert seconds_until_let_go(connection) >= WAIT / 2
 
 
 def test_who_sends_what_is_no_http_hears_so(connect):
@@ -133,11 +133,7 @@ def test_who_sends_no_request_at_all_is_let_go(connect, monkeypatch):
     connection = connect()
     connection.sendall(b"nonsense\r\n\r\n")
     assert all_of(connection).startswith(b"HTTP/1.1 400")
-    began = time.monotonic()
-    with pytest.raises(OSError):
-        while time.monotonic() - began < 20 * WAIT:
-            connection.sendall(b"x")
-            time.sleep(WAIT / 10)
+    seconds_until_let_go(connection)
 
 
 def test_an_answered_body_is_waited_for_once(connect, monkeypatch):
@@ -147,11 +143,7 @@ def test_an_answered_body_is_waited_for_once(connect, monkeypatch):
     connection = connect()
     connection.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n")
     assert connection.recv(65_536).startswith(b"HTTP/1.1 413")
-    began = time.monotonic()
-    with pytest.raises(OSError):
-        while time.monotonic() - began < 9 * WAIT:
-            connection.sendall(b"x")
-            time.sleep(WAIT / 10)
+    seconds_until_let_go(connection, within=9 * WAIT)
 
 
 def test_a_body_that_ends_behind_the_answer_costs_no_connection(connect, monkeypatch):

@@ -13,8 +13,10 @@ from chatapp import import_batches, transfer
 from chatapp.formats import parse
 from chatapp.import_batches import batches
 from chatapp.models import Branch, Message, Session
+from chatapp.selectors import counter_of
 from chatapp.transfer import import_file
 from compaction.models import CompactionState
+from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import call, result, talk, user
 
 pytestmark = pytest.mark.django_db
@@ -145,3 +147,29 @@ def test_the_sweep_looks_at_many_imported_sessions_a_part_each_minute(owner):
 def test_a_few_imported_sessions_are_looked_at_at_once(owner):
     import_file(owner=owner, content=lines(3))
     assert set(CompactionState.objects.values_list("next_check_at", flat=True)) == {None}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_long_texts_of_a_large_conversation_are_counted_before_its_transaction(owner, monkeypatch):
+    """Nobody else writes to SQLite while it lasts."""
+    monkeypatch.setattr("chatapp.spooled_files.IN_MEMORY_BYTES", 10_000)
+    monkeypatch.setattr(import_batches, "BATCH_BYTES", 10_000)
+    wires = [{"role": "user", "content": f"{number} " + "word " * 600} for number in range(6)]
+    wires.append(call("f", "1", json.dumps({"text": "argument " * 300})))
+    wires.append(result("1", "nul \0 " + "value " * 500))
+    counted: list[tuple[int, bool]] = []
+    kind = type(counter_of(Session(model="default")))
+    real = kind.count
+
+    def counting(self, text):
+        counted.append((len(text), connection.in_atomic_block))
+        return real(self, text)
+
+    monkeypatch.setattr(kind, "count", counting)
+    report = import_file(owner=owner, content=json.dumps({"messages": wires}).encode())
+    before = [size for size, is_inside in counted if not is_inside and size > 1_000]
+    inside = [size for size, is_inside in counted if is_inside and size > 1_000]
+    assert len(before) >= len(wires)
+    # The one with a NUL is stored otherwise than it was counted.
+    assert len(inside) == 1
+    check_all_sums(report.imported[0].session)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from chatapp import transcript
+from chatapp.exports import conversation_of
 from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.llm.tokens import count_message
 from chatapp.models import Message, MessageOriginal
 from chatapp.selectors import counter_of, whole_content
-from chatapp.transfer import conversation_of
 from tests.chatapp.test_transcript import check_all_sums
 from tests.factories import SessionFactory, call, result, store, user
 

@@ -13,12 +13,12 @@ from django.test import Client
 from chatapp import checks
 from chatapp.conf import ServerSettings
 from chatapp.environment import VariableError
+from chatapp.exports import conversation_of
 from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.llm.tokens import count_message
 from chatapp.models import Incident, Message, Session
 from chatapp.part_store import name_of, part_storage
 from chatapp.selectors import counter_of
-from chatapp.transfer import conversation_of
 from chatapp.turns.service import Turn, run_turn
 from tests.chatapp.part_shapes import (
     IMAGE,

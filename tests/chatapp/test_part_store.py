@@ -11,6 +11,7 @@ import pytest
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend
+from chatapp.exports import conversation_of
 from chatapp.formats.openai_export import to_openai_chat_json
 from chatapp.llm.tokens import count_message
 from chatapp.messages.apart import put_apart, whole_part
@@ -20,7 +21,7 @@ from chatapp.models import Message, MessageOriginal, Session
 from chatapp.part_store import PartReader, PartStorage, part_storage
 from chatapp.selectors import counter_of, path_messages, rebuild_sums
 from chatapp.transcript.writing import NewMessage
-from chatapp.transfer import conversation_of, import_file
+from chatapp.transfer import import_file
 from chatapp.turns.request import body_of
 from chatapp.turns.service import Turn, run_turn
 from compaction.convert import to_item

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from datetime import timedelta
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -250,6 +251,56 @@ def test_a_lease_that_ran_out_during_a_call_and_that_nobody_took_is_taken_up_aga
     run = compact(session)
     assert (run.status, run.error) == ("succeeded", "")
     assert run.model_calls == 1
+
+
+def test_a_run_that_was_ended_during_a_call_gets_no_step_though_its_lease_looks_live(
+    session, monkeypatch
+):
+    """As where a takeover commits while the UPDATE waits for it, which sees the old lease then."""
+    real = ModelSummarizer.summarize
+
+    def ended(self, asked):
+        found = real(self, asked)
+        assert lifecycle.interrupt_runs(CompactionRun.objects.all())
+        return found
+
+    monkeypatch.setattr(ModelSummarizer, "summarize", ended)
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", "interrupted")
+    assert (run.model_calls, run.steps.count()) == (0, 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
+def test_a_step_that_waits_for_a_takeover_is_not_written(owner, model_server, queued, monkeypatch):
+    profile(**NEVER, keep_last_n=2)
+    session = SessionFactory(owner=owner, wires=talk(6, marker=1))
+    real, threads = ModelSummarizer.summarize, []
+
+    def taken_over(self, asked):
+        found, holds = real(self, asked), threading.Event()
+
+        def take() -> None:
+            try:
+                with transaction.atomic():
+                    expire(session)
+                    Lease.acquire_or_steal(session.branch.pk, uuid.uuid4())
+                    holds.set()
+                    time.sleep(0.5)  # the step's UPDATE waits meanwhile
+            finally:
+                connection.close()
+
+        threads.append(threading.Thread(target=take))
+        threads[-1].start()
+        assert holds.wait(10)
+        return found
+
+    monkeypatch.setattr(ModelSummarizer, "summarize", taken_over)
+    run = compact(session)
+    threads[0].join()
+    run.refresh_from_db()
+    assert (run.status, run.error_code) == ("failed", "interrupted")
+    assert (run.model_calls, run.steps.count()) == (0, 0)
 
 
 def test_a_cancelled_run_does_not_repeat_its_call(session, model_server, monkeypatch):

@@ -10,10 +10,11 @@ from django.apps import apps
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend
+from chatapp.exports import export_sessions
 from chatapp.formats import all_exports
 from chatapp.models import Message, Session
 from chatapp.transcript.writing import NewMessage
-from chatapp.transfer import export_sessions, import_file
+from chatapp.transfer import import_file
 from chatapp.turns.attempts import NothingToAnswerError
 from chatapp.turns.service import Turn, run_turn
 from compaction.doctor.examine import examine

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.downloads import text_download
+from chatapp.downloads import text_download
 from chatapp.models import Message
 from chatapp.transcript import set_pinned
 from compaction.admin.step_input import StepInput

@@ -175,6 +175,19 @@ def test_an_unknown_name_is_told_with_those_that_are_known():
         registry(good=f"{__name__}.Good").get("bad")
 
 
+def test_names_that_change_while_all_are_loaded_leave_no_old_list_behind():
+    """As where another thread changes the setting; here the first object that is looked at does."""
+
+    def fault_of(thing: object) -> str:
+        if not toys.has_plugins:
+            toys.use_plugins({"more": f"{__name__}.Good"})
+        return ""
+
+    toys = Registry("toy", {"good": f"{__name__}.Good"}, fault_of=fault_of)
+    toys.all()
+    assert len(toys.all()) == 2
+
+
 def test_what_cannot_be_used_is_left_out_of_all():
     toys = registry(good=f"{__name__}.Good", gone="no.such.thing", wrong=f"{__name__}.kept")
     assert len(toys.all()) == 1

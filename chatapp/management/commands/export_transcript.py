@@ -11,10 +11,10 @@ from uuid import UUID
 from django.core.management.base import BaseCommand, CommandError
 
 from chatapp.conf import COMMAND_CHECKS
+from chatapp.exports import export_sessions
 from chatapp.formats import Export, all_exports
 from chatapp.formatting import plural
 from chatapp.models import Session
-from chatapp.transfer import export_sessions
 
 
 class Command(BaseCommand):
@@ -58,11 +58,26 @@ class Command(BaseCommand):
                 self.stdout.write(part, ending="")
             return
         try:
-            with path.open("w", encoding="utf-8") as file:
-                file.writelines(parts)
+            _write(path, parts)
         except OSError as error:
             raise CommandError(f"{path} cannot be written: {error.strerror}.") from error
         self.stderr.write(f"{plural(len(ids), 'session')} written to {path}", style_func=str)
+
+
+def _write(path: Path, parts: Iterator[str]) -> None:
+    """Have the file hold all parts; where one cannot be made, what was there stays as it was."""
+    target = path.resolve()
+    if target.exists() and not target.is_file():  # a pipe or a terminal
+        with target.open("w", encoding="utf-8") as stream:
+            stream.writelines(parts)
+        return
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8") as file:
+            file.writelines(parts)
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 def _export_called(form: str) -> Export:

@@ -82,11 +82,11 @@ class SummarizerCalls:
     ) -> tuple[SummaryAnswer | None, Step]:
         """Return an answer that counts and its step; None when the request was too large.
 
-        An answer that does not count is asked for once more; then the run fails
-        (docs/architecture.md#only-a-real-summary-counts), or goes on without the model where a
-        summary has to come of it: None, and the step is an error. So it is with a model that goes
-        on with the conversation, and will do so again whenever it is asked. Where no answer counts
-        at all, no more are asked for (`gave_up`).
+        If an answer does not count, the model is asked once more. After that the run fails
+        (docs/architecture.md#only-a-real-summary-counts) or, where there has to be a summary, goes
+        on without the model: None, and the step is an error. The same holds for a model that
+        continues the conversation instead: it would do so however often it is asked. Where no
+        answer counts at all, no more are asked for (`gave_up`).
         """
         while True:
             for reinforced in (False, True):
