@@ -3,9 +3,8 @@
 Building a queryset and turning it into SQL costs several times what the database needs for a read
 by key, and a turn asks the same dozen things each time. What is decorated here stays a function
 that returns a plain queryset; the first call turns it into SQL, later ones only bind their values.
-It is for the reads and writes of a turn, a stored message, a page of messages, a key, a session's
-page in the admin, and of what stands before each model call: everywhere else the queryset is
-clearer, and fast enough.
+It is for a turn, a stored message, a page of messages, a key, a session's page in the admin and the
+look before each model call: everywhere else the queryset is clearer, and fast enough.
 
     @compiled_read
     def newest(*, branch: UUID, after: int) -> QuerySet[Message]:

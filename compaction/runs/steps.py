@@ -447,5 +447,4 @@ def _texts(step: Step) -> list[str]:
     """Return the part of a call's input that is no stored message."""
     if step.request is None:
         return []
-    previous = [step.request.previous] if step.request.previous else []
-    return [*previous, *step.request.texts]
+    return [*filter(None, [step.request.previous]), *step.request.texts]
