@@ -35,6 +35,31 @@ TELLING = (
     "Das freut mich, der Schlüssel liegt unter der Matte neben der Tür.",
     "不用谢，钥匙放在门口的蓝色盒子里面，记得带上。",
     "The trip is planned with the night train and a cabin for two.",
+    # What was done, found and advised, in few words.
+    "No problem, I cancelled the flight.",
+    "No problem was found in the logs.",
+    "You're welcome, Anna called.",
+    "Don't worry, the fever is harmless.",
+    "Congratulations, the permit was granted.",
+    "Take care: the stove is hot.",
+    "You must take care of the boiler.",
+    "Happy to confirm the refund.",
+    "Let me know if the pump leaks.",
+    "If you need any antihistamine, take cetirizine.",
+    "That is a good price for the boat.",
+    "It is good practice to rotate keys.",
+    "The clinic is closed, enjoy the park.",
+    "The clinic is closed and I hope you have a lovely trip.",
+    "You have a leak in the café.",
+    "Yes, enjoy your trip!",
+    "Gern geschehen, der Flug ist storniert.",
+    "De rien, le vol est annulé.",
+    "Prego, il volo è cancellato.",
+    "De nada, el vuelo está cancelado.",
+    "Не за что, рейс отменён.",
+    "别担心，护照找到了。",
+    "不客气，已退款。",
+    "你需要先加油。",
 )
 
 
@@ -62,6 +87,22 @@ def test_small_talk_is_kept_for_what_was_said_in_it():
     kept = [text for text in told if text in made]
     assert len(kept) >= 6
     assert not any(text in made for text in KIND)
+
+
+@pytest.mark.parametrize("kind", ["No problem", "You're welcome", "Don't worry"])
+def test_what_a_model_did_is_kept_beside_its_kind_words(kind):
+    told = f"{kind}, I cancelled the ferry."
+    made = summarize(
+        *talk(
+            "We take the ferry at nine, the tickets are with Odile.",
+            "assistant: The pier is the second one behind the fish market.",
+            "We would rather go by train, please see to the ferry.",
+            f"assistant: {told}",
+        ),
+        target_tokens=200,
+        ratio=1.0,
+    ).text
+    assert f"- [assistant] {told}" in made.splitlines()
 
 
 def test_a_models_goodbye_is_no_last_state():

@@ -93,7 +93,7 @@ _LEAVE = lazy_pattern(
 )
 _PARTS = lazy_pattern(r"[,;:!?.，。！？、]+|\s[-–—]\s")
 _SAYS = lazy_pattern(r"[^\W_]")
-_COURTESY = word_set(
+COURTESY = word_set(
     "help helping helpful assistance support service patience time understanding answer answers "
     "day evening morning night week weekend afternoon wonderful lovely amazing kind kindly quick "
     "forward looking hear hearing appreciate appreciated welcome problem bye goodbye care meet "
@@ -203,7 +203,7 @@ def is_farewell(sentence: str) -> bool:
 
 def _is_polite(part: str) -> bool:
     if _is_boilerplate(part, ALL_SIGNS.phrases):
-        words = [word for word in words_of(part) if word not in _COURTESY]
+        words = [word for word in words_of(part) if word not in COURTESY]
         return len(words) <= MOST_BESIDE_THANKS
     return bool(_LEAVE.search(part))
 
