@@ -12,7 +12,7 @@ from compaction.engine.extractive.contrasts import DENIES
 from compaction.engine.extractive.cues import cue, is_question
 from compaction.engine.extractive.sentences import remembered, word_set, words_in
 from compaction.engine.extractive.shifts import SHIFT_WORDS
-from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
+from compaction.engine.extractive.terms import LONGEST_REMEMBERED, STOP_WORDS, pairs_of, words_of
 from compaction.engine.fidelity.entities import find_entities
 from compaction.engine.fidelity.languages import FUNCTION_WORDS
 
@@ -109,6 +109,9 @@ _SHIFT = lazy_pattern(
 )
 """What was shifted may stand behind the verb: "they raised the limit to 1,000"."""
 _SHIFTING_WORDS = word_set(SHIFT_WORDS)
+FEWEST_LETTERS = 4
+"""Of a word that can be a subject where small words are many: "nos han ampliado"."""
+AROUND = ".,;:!?()\"'“”‘’"
 _REMOVAL = cue(
     "take cross strike remove drop scratch leave delete skip",
     r"\b(?:take|cross|strike|remove|drop|scratch|leave|delete)\b.{1,60}?\b(?:off|from|out of)\b"
@@ -153,9 +156,25 @@ def _shifts(text: str, words: frozenset[str]) -> bool:
     return not DENIES.search(text, 0, match.end())
 
 
-def is_shift(text: str) -> bool:
-    """Whether a statement says that something was moved to another place, time or size."""
-    return not _SHIFTING_WORDS.isdisjoint(words_in(text)) and bool(_SHIFT.search(text))
+def shifted(text: str) -> frozenset[str]:
+    """Return the words before the value that something was moved to; none where nothing was.
+
+    Small words, and those of moving, are left out; of signs, single capitals and numbers are in.
+    """
+    if _SHIFTING_WORDS.isdisjoint(words_in(text)) or not (match := _SHIFT.search(text)):
+        return frozenset()
+    lead = text[: match.end()].split()
+    # "Van" says where in Dutch, and what in English.
+    is_english = lead[-1] in ("to", "until")
+    small = _SHIFTING_WORDS | STOP_WORDS | (frozenset() if is_english else FUNCTION_WORDS)
+    fewest = 2 if is_english else FEWEST_LETTERS
+    words = (word.strip(AROUND) for word in lead)
+    return frozenset(
+        word.casefold()
+        for number, word in enumerate(words)
+        if word.casefold() not in small
+        and (len(word) >= fewest or (number and word[:1].isupper()) or word.isdecimal())
+    )
 
 
 def is_removal(text: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.contrasts import DENIES, Denied
-from compaction.engine.extractive.corrections import CUE_WORDS, is_shift
+from compaction.engine.extractive.corrections import AROUND, CUE_WORDS, shifted
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, shorten
 from compaction.engine.extractive.subjects import (
     CALENDAR,
@@ -390,9 +390,11 @@ def _has_subject_of(old: Stated, new: Stated, value: str) -> bool:
         return not newer  # "Sorry, 9 May" has no subject of its own
     is_most = 2 * shared_words(older, newer) > min(len(older), len(newer))
     about, other = subject_words(older, old.unit.text), subject_words(newer, new.unit.text)
-    if is_shift(new.unit.text) and not opens_surely(new.unit.text):
-        # "The budget for travel was raised" says nothing of the budget, nor her train of mine.
-        is_more = shared_words(about, other) < len(other)
+    if (moved := shifted(new.unit.text)) and not opens_surely(new.unit.text):
+        # "The budget for travel was raised" says nothing of the budget, nor her train of mine, nor
+        # the talk with Omar of the one with Lena: names before the verb are no new values.
+        said = {word.strip(AROUND) for word in old.unit.text.casefold().split()}
+        is_more = shared_words(about, other) < len(other) or shared_words(said, moved) < len(moved)
         if is_more or _OWNED.findall(old.unit.text) != _OWNED.findall(new.unit.text):
             return False
     return is_most and (not (about and other) or are_alike(about, other))
