@@ -30,12 +30,13 @@ from compaction.branches.planning import cut_of, decision_of, due_before_request
 from compaction.branches.reading import current_snapshot, is_still_so
 from compaction.branches.snapshot import BranchSnapshot, snapshot_of
 from compaction.conf import compaction_settings
+from compaction.engine.extractive.summarizer import EXTRACTIVE
 from compaction.engine.policy.reasons import Reason, RunCode
 from compaction.engine.policy.window import is_last_resort, uses_digest
 from compaction.engine.types import Decision
 from compaction.events import event
 from compaction.limits import circuit_breaker
-from compaction.models import CompactionRun, CompactionState
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.runs.lifecycle import BUSY
 from compaction.runs.scheduling import check, note_problems
 from compaction.runs.status import run_summary
@@ -135,7 +136,9 @@ class Preparation:
         """Whether sentences were chosen since the model is of no use, and more is due at once."""
         if self._run is None or self._due(snapshot) is None:
             return False
-        return circuit_breaker.failed_in(self._run.pk)
+        chosen = SessionSummary.objects.filter(run=self._run, model=EXTRACTIVE)
+        # Another model may have written it; that takes as long as any call.
+        return circuit_breaker.failed_in(self._run.pk) and chosen.exists()
 
     def _or_go_on(self, work: Callable[[], Any]) -> Any:
         """Return what the work returns; None, and nothing more is tried, where the database fails.

@@ -16,7 +16,7 @@ from compaction.runs.worker import execute_run
 from tests.compaction.support import NEVER, compact, say, sent, state
 from tests.factories import SessionFactory, profile, store, talk
 from tests.facts import code
-from tests.fakes.model_server import estimate
+from tests.fakes.model_server import ECHO_AND_ANSWER, ModelServer, estimate
 
 pytestmark = pytest.mark.django_db
 WINDOW = 2_000
@@ -37,6 +37,7 @@ TOO_LARGE = {
         "body": {"error": {"code": "context_length_exceeded", "message": "too large"}},
     }
 }
+REFUSED = {"error": {"status": 401, "body": {"error": {"message": "Wrong key."}}}}
 each = pytest.mark.parametrize("reply", OF_NO_USE.values(), ids=OF_NO_USE.keys())
 
 
@@ -231,3 +232,29 @@ def test_nor_does_it_wait_because_somebody_began_a_run_and_stopped_it(server, ow
     store(session, talk(10, words=20, marker=50))
     assert say(session, "And now?").answer.content == "Noted."
     assert estimate(server.of("chat")[-1].messages) < WINDOW
+
+
+def test_a_user_waits_for_one_compaction_where_another_model_writes_it(owner, use_models, queued):
+    """Only what is chosen without a model is so quick that more may follow in the same turn."""
+    with ModelServer() as first, ModelServer() as second:
+        first.script, second.script = nonsense(REFUSED), list(ECHO_AND_ANSWER)
+        window = {"CONTEXT_WINDOW": WINDOW, "MAX_OUTPUT": 200}
+        models = {
+            "default": first.models(NAME="chat", **window)["default"],
+            "small": first.models(NAME="small-1", **window)["default"],
+            "large": second.models(NAME="large-1", **window)["default"],
+        }
+        use_models(models, TOKEN_COUNTER="chars4")
+        profile(
+            **NEVER,
+            window_trigger=True,
+            prepare_ratio=0.0,
+            keep_last_n=2,
+            summary_model=["small", "large"],
+        )
+        session = SessionFactory(owner=owner, wires=talk(90, words=20, marker=1))
+        assert say(session, "And now?").answer.content == "Noted."
+    assert ModelBreaker.objects.get(model="small").failing_since is not None
+    runs = CompactionRun.objects.filter(status="succeeded")
+    assert list(runs.values_list("reason", flat=True)) == ["window"]
+    assert SessionSummary.objects.get().model == "large-1"

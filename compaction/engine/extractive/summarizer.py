@@ -30,6 +30,8 @@ from compaction.engine.types import (
     TokenCounter,
 )
 
+EXTRACTIVE = "extractive"
+"""What is stored as the model of chosen sentences."""
 OVERHEAD_TOKENS = 150
 """What a model's own prompt would take; kept so that a window means the same here."""
 REINFORCED_SHARE = 0.75
@@ -58,7 +60,7 @@ class ExtractiveSummarizer:
         *,
         counter: TokenCounter,
         window: int | None = None,
-        name: str = "extractive",
+        name: str = EXTRACTIVE,
         ratio: float = 0.4,
     ) -> None:
         self.counter = counter

@@ -44,8 +44,6 @@ NOT_OF_THIS = frozenset({NOT_A_SUMMARY, UNSUPPORTED})
 and clauses are chosen instead."""
 MOST_WITHOUT_TEXT = 3
 """So many answers of one run may be cut off without a text; smaller inputs help no more then."""
-
-
 MOST_OF_NO_USE = 2
 """After so many inputs in a row without an answer that counts, no model is asked in this run."""
 
@@ -103,13 +101,12 @@ class SummarizerCalls:
             if not self.use_another_model(request.passed_over):
                 break
         self._in_row += 1
-        self.gave_up = self._in_row >= MOST_OF_NO_USE
-        if step.code in NOT_OF_THIS:
-            return None, step
-        if self._goes_on_without_model():
-            self.gave_up |= not self._counts
-            return None, step
-        raise SummaryFailed(RunCode.BAD_ANSWER, step.error)
+        is_about_this = step.code not in NOT_OF_THIS
+        if is_about_this and not self._goes_on_without_model():
+            # Whoever goes on all the same (ask_larger) has asked for this input alone in vain.
+            raise SummaryFailed(RunCode.BAD_ANSWER, step.error)
+        self.gave_up = self._in_row >= MOST_OF_NO_USE or (is_about_this and not self._counts)
+        return None, step
 
     def ask_larger(
         self, request: SummaryRequest, *, depth: int, parent: int | None
@@ -146,8 +143,11 @@ class SummarizerCalls:
         return goes_on is not None and goes_on(**conditions)
 
     def _is_known_to_fail(self) -> bool:
-        """Whether the model failed other runs, too, and a summary has to come all the same."""
-        return self._goes_on_without_model(if_known=True)
+        """Whether the model failed other runs, too, and a summary has to come all the same.
+
+        One that answered this run is back.
+        """
+        return not self._counts and self._goes_on_without_model(if_known=True)
 
     def _with_room(
         self, request: SummaryRequest, *, depth: int, parent: int | None
