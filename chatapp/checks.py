@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from rest_framework.throttling import SimpleRateThrottle
 
+from chatapp.answer_files import folder_fault
 from chatapp.conf import (
     MOVED_BACKENDS,
     SETTINGS_TAG,
@@ -197,6 +198,24 @@ def check_part_storage(**kwargs: Any) -> list[CheckMessage]:
             )
         ]
     return []
+
+
+@register(SETTINGS_TAG, Tags.files)
+def check_answer_folder(**kwargs: Any) -> list[CheckMessage]:
+    """ANSWER_DIR must be a folder that this process can write to, and nobody else can read."""
+    fault = folder_fault()
+    return (
+        []
+        if not fault
+        else [
+            Warning(
+                f"ANSWER_DIR {fault}",
+                hint="An answer that the database does not take waits there. "
+                "docs/operations.md#answers-that-cannot-be-stored.",
+                id="chatapp.W003",
+            )
+        ]
+    )
 
 
 @register(SETTINGS_TAG, Tags.compatibility)

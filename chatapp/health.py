@@ -14,8 +14,10 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.http import require_safe
 
+from chatapp.answer_files import sessions_waiting
 from chatapp.database import AWAY
 from chatapp.extensions import ReadinessCheck, ReadinessPart, registered
+from chatapp.formatting import plural
 from chatapp.models import LearnedLimits
 from chatapp.pools import Pool, answered_in
 
@@ -104,4 +106,11 @@ def database() -> ReadinessPart:
             text="The database does not answer, or stores nothing. Start it, correct "
             "DATABASE_URL, or make it writable; the server's log has the error.",
         )
-    return ReadinessPart(ok=True, text="The database answers and stores.")
+    text = "The database answers and stores."
+    if waiting := len(sessions_waiting()):
+        has = "has" if waiting == 1 else "have"
+        text += (
+            f" {plural(waiting, 'session')} {has} answers in this machine's ANSWER_DIR that are "
+            "not stored yet: `manage.py store_answers` stores them, and says why where it cannot."
+        )
+    return ReadinessPart(ok=True, text=text)

@@ -6,6 +6,7 @@ What is written down and when: docs/decisions/0040-no-answer-is-lost.md.
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,24 +15,28 @@ from typing import Any
 from uuid import UUID
 
 from django.core.exceptions import ObjectDoesNotExist
-from django.db import Error, connection
+from django.db import Error, connection, transaction
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from chatapp.answer_files import AnswerFile, waiting
-from chatapp.database import close_connection, release_connection
+from chatapp.answer_files import AnswerFile, sessions_waiting, waiting
+from chatapp.database import close_connection, release_connection, trouble_of
 from chatapp.ids import new_id
 from chatapp.incidents import Kind, note
 from chatapp.models import Message, Session
 from chatapp.selectors import active_branch, copies_of, rows_before
 from chatapp.transcript import append, fork
 from chatapp.transcript.writing import NewMessage, SessionDeletedError, TranscriptError
-from chatapp.turns.lease import GivingBack, TooManyTurnsError, TurnInProgressError, TurnLease
+from chatapp.turns.lease import TooManyTurnsError, TurnInProgressError, TurnLease
 
 STORE_SECONDS = 15
 """So long storing is tried again: well within a turn's lease, which nobody can renew meanwhile."""
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 4.0
+SWEEP_SECONDS = 20.0
+"""So long one look at all answers that wait may store some; the next look goes on."""
+TROUBLES_IN_A_ROW = 3
+"""After so many the database takes nothing; a single one may be too large for what is free."""
 STORED_LATE = "stored_late"
 LABEL = "An answer that was stored late"
 
@@ -89,13 +94,13 @@ def stored_or_kept(store: Callable[[], Message], draft: NewMessage, place: Answe
 
 
 def _file_of(draft: NewMessage, place: AnswerPlace, error: Error) -> AnswerFile:
-    logger.warning("The answer of session %s is not stored: %s", place.session, error)
+    logger.warning("The answer of session %s is not stored: %s", place.session, _why(error))
     return AnswerFile(
         message=draft.key or new_id(),
         session=place.session,
         after=place.after,
         made_at=timezone.now().isoformat(),
-        why=str(error)[:500],
+        why=_why(error),
         wire=draft.wire,
         reasoning=draft.reasoning,
         usage=draft.usage,
@@ -128,8 +133,13 @@ def _tried_again(store: Callable[[], Message], kept: AnswerFile) -> Message | No
         try:
             return Message.objects.filter(pk=kept.message).first() or store()
         except Error as error:
-            logger.warning("The answer of session %s is not stored: %s", kept.session, error)
+            logger.warning("The answer of session %s is not stored: %s", kept.session, _why(error))
     return None
+
+
+def _why(error: Error) -> str:
+    """Return what a database said, without what it quotes of the row on the lines below."""
+    return next(iter(str(error).splitlines()), type(error).__name__)[:500]
 
 
 def _told(kept: AnswerFile) -> dict[str, Any]:
@@ -147,20 +157,44 @@ def _told(kept: AnswerFile) -> dict[str, Any]:
 # --- later ----------------------------------------------------------------------------------------
 
 
-def store_late_answers(session_id: UUID | None = None) -> int:
-    """Store the answers that wait, of one session or of all; return how many were.
+def store_late_answers() -> int:
+    """Store the answers that wait; return how many were.
 
-    What the database does not take yet goes on waiting.
+    What the database does not take yet goes on waiting. Where it takes nothing the others are not
+    tried, and where very many wait some are left to the next look: the order is another each time,
+    so that none waits for ever behind those that cannot be stored.
+    """
+    end, stored, troubles = time.monotonic() + SWEEP_SECONDS, 0, 0
+    sessions = sessions_waiting()
+    random.shuffle(sessions)
+    for session_id in sessions:
+        try:
+            stored += store_late_answers_of(session_id)
+            troubles = 0
+        except Error:
+            troubles += 1
+        if troubles >= TROUBLES_IN_A_ROW or time.monotonic() > end:
+            break
+    return stored
+
+
+def store_late_answers_of(session_id: UUID) -> int:
+    """Store the answers of a session that wait, the oldest first; return how many were.
+
+    Raises django.db.Error where the database takes none just now. One that is no trouble of the
+    database, but of this answer, keeps nobody waiting.
     """
     stored = 0
     for kept in waiting(session_id):
         try:
             stored += _is_stored(kept)
         except (TurnInProgressError, TooManyTurnsError):
-            continue  # nothing comes between a turn and its answer
+            break  # nothing comes between a turn and its answer
         except Error as error:
-            logger.warning("The answer %s goes on waiting: %s", kept.message, error)
+            logger.warning("The answer %s goes on waiting: %s", kept.message, _why(error))
             close_connection()
+            if trouble_of(error) is not None:
+                raise
         except Exception:
             logger.exception("The answer %s goes on waiting.", kept.message)
     return stored
@@ -168,24 +202,33 @@ def store_late_answers(session_id: UUID | None = None) -> int:
 
 def _is_stored(kept: AnswerFile) -> bool:
     session = Session.objects.filter(pk=kept.session).first()
-    if session is None or Message.objects.filter(pk=kept.message).exists():
+    if session is None or _is_there(kept):
         kept.delete()
         return False
     lease = TurnLease(session)
     lease.take()
     try:
         session.refresh_from_db()
-        _store_in_place(session, kept, lease)
+        # Somebody else may have stored it before this lease was free.
+        is_new = not _is_there(kept)
+        if is_new:
+            with transaction.atomic():
+                _store_in_place(session, kept)
     finally:
         lease.give_back()
     kept.delete()
-    words = "An answer that the database did not take at once was stored later."
-    note(session, Kind.WARNING, STORED_LATE, words, why=kept.why)
-    logger.info("The answer %s of session %s is stored now.", kept.message, kept.session)
-    return True
+    if is_new:
+        words = "An answer that the database did not take at once was stored later."
+        note(session, Kind.WARNING, STORED_LATE, words, why=kept.why)
+        logger.info("The answer %s of session %s is stored now.", kept.message, kept.session)
+    return is_new
 
 
-def _store_in_place(session: Session, kept: AnswerFile, lease: TurnLease) -> None:
+def _is_there(kept: AnswerFile) -> bool:
+    return Message.objects.filter(pk=kept.message).exists()
+
+
+def _store_in_place(session: Session, kept: AnswerFile) -> None:
     """Store an answer behind what it answers.
 
     Where the conversation went on meanwhile it stands in a branch of its own: between messages that
@@ -210,4 +253,4 @@ def _store_in_place(session: Session, kept: AnswerFile, lease: TurnLease) -> Non
         # Results that came one by one are not parted.
         with suppress(TranscriptError):
             branch = fork(session, at=asked, label=LABEL)
-    append(branch, [draft], mark=GivingBack(lease))
+    append(branch, [draft])

@@ -9,7 +9,7 @@ import math
 import random
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -194,25 +194,27 @@ def _may_retry(error: ModelError, attempt: int, wait: float, request: ModelReque
     return wait < (LONGEST_ASKED_WAIT_SECONDS if left is None else left)
 
 
-def load_ahead() -> threading.Thread:
+def load_ahead(*, then: Callable[[], None] = lambda: None) -> threading.Thread:
     """Begin to import the client's library in a thread of its own, and return the thread.
 
-    For the process of a server alone: it takes a second, which the first turn would wait for.
-    Nothing is imported where every model does without.
+    `then` is called when what there is to load is loaded, or cannot be. For the process of a server
+    alone: it takes a second, which the first turn would wait for. Nothing is imported where every
+    model does without.
     """
     # No daemon: a process that ended while such a thread imports compiled code would be aborted.
-    loading = threading.Thread(target=_load, name="load-openai")
+    loading = threading.Thread(target=_load, args=(then,), name="load-openai")
     loading.start()
     return loading
 
 
-def _load() -> None:
+def _load(then: Callable[[], None]) -> None:
     # What is missing or broken is told by the turn that needs it.
     with contextlib.suppress(Exception):
         if any(model.backend == _BACKEND for model in all_models().values()):
             # What the first call would import besides, too.
             for name in ("openai", "openai.resources.chat", "openai.resources.responses"):
                 importlib.import_module(name)
+    then()
 
 
 def as_model_error(error: Exception) -> ModelError:

@@ -34,6 +34,8 @@ _DETAILS = {
     "prompt_tokens_details": ("prompt_tokens_details", "input_tokens_details"),
     "completion_tokens_details": ("completion_tokens_details", "output_tokens_details"),
 }
+# How the names of counts end; other numbers may be seconds, or money.
+_COUNTED = ("tokens", "token_count", "Tokens", "TokenCount")
 # Names of cached tokens beside the details; they are a part of the prompt's.
 _CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens",
            "cachedContentTokenCount")  # fmt: skip
@@ -123,6 +125,8 @@ def _notes(values: Mapping[str, Any]) -> dict[str, Any]:
             number = _number(name, value)
             if number is not None:
                 kept[str(name)] = number
+        elif str(name).endswith(_COUNTED):
+            continue  # whoever reads such a name reckons with it
         elif isinstance(value, str) and len(value) <= MAX_NOTE_CHARS:
             kept[str(name)] = value
         elif isinstance(value, Mapping) and all(_count(one) is not None for one in value.values()):
@@ -132,7 +136,7 @@ def _notes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(name: str, value: float) -> float | None:
     """Return a count, or what is none by its name: seconds, money."""
-    if str(name).endswith(("tokens", "token_count", "count")):
+    if str(name).endswith((*_COUNTED, "count")):
         return _count(value)
     return value if 0 <= value <= LARGEST_TOKENS else None
 

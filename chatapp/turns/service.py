@@ -28,7 +28,7 @@ from chatapp.incidents import LEFT_OUT_ONCE
 from chatapp.late_answers import (
     AnswerNotStoredError,
     AnswerPlace,
-    store_late_answers,
+    store_late_answers_of,
     stored_or_kept,
 )
 from chatapp.llm.answer_ends import AnswerEnd, end_of
@@ -140,13 +140,15 @@ def begin_turn(turn: Turn) -> StartedTurn:
 
     A key that is answered takes no lease: its answer is there for all who ask, at any time.
 
-    Raises TurnInProgressError, chatapp.llm.registry.UnknownModelError for a model that is gone,
+    Raises TurnInProgressError, django.db.Error where an earlier answer still waits to be stored and
+    cannot be, chatapp.llm.registry.UnknownModelError for a model that is gone,
     chatapp.messages.wire.InvalidMessageError, chatapp.transcript.writing.TranscriptError,
     NothingToAnswerError where there is nothing to go on from; then nothing is stored.
     """
     get_model(turn.session.model)
-    # An answer that came when the database was away stands before the next question.
-    store_late_answers(turn.session.pk)
+    # An answer that came when the database was away stands before the next question. While it
+    # cannot be stored the model would not know it, and its next answer would be lost as well.
+    store_late_answers_of(turn.session.pk)
     lease = TurnLease(turn.session)
     try:
         if not turn.drafts or (turn.edits is not None and not _was_stored(turn)):

@@ -309,16 +309,17 @@ def test_a_file_that_nobody_can_read_is_put_aside_and_the_others_are_stored(
     script(model_server, text=LONG)
     lose_an_answer(api, session, monkeypatch)
     freed(session)
-    (folder() / f"{session.pk}.0.json").write_text("{half")
+    (folder() / str(session.pk) / "0.json").write_text("{half")
     assert store_late_answers() == 1
-    assert [path.suffix for path in folder().iterdir()] == [".unreadable"]
+    assert [path.suffix for path in folder().glob("*/*")] == [".unreadable"]
 
 
 def test_files_are_for_the_process_s_user_alone(api, session, model_server, monkeypatch):
     script(model_server, text=LONG)
     lose_an_answer(api, session, monkeypatch)
-    (kept,) = folder().iterdir()
-    assert (folder().stat().st_mode & 0o777, kept.stat().st_mode & 0o777) == (0o700, 0o600)
+    (kept,) = folder().glob("*/*")
+    modes = [path.stat().st_mode & 0o777 for path in (folder(), kept.parent, kept)]
+    assert modes == [0o700, 0o700, 0o600]
 
 
 KILLED = """
@@ -368,13 +369,13 @@ def test_a_process_that_is_killed_while_it_tries_again_loses_nothing(tmp_path):
         session = process.stdout.readline().decode().strip()
         waits = tmp_path / "answers"
         end = time.monotonic() + 60
-        while not list(waits.glob("*.json")) and time.monotonic() < end:
+        while not list(waits.glob("*/*.json")) and time.monotonic() < end:
             time.sleep(0.02)
         assert process.poll() is None
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
-    (kept,) = waits.glob(f"{session}.*.json")
+    (kept,) = waits.glob(f"{session}/*.json")
     answer = json.loads(kept.read_text())
     assert answer["wire"]["content"]
     free = (
@@ -391,4 +392,4 @@ def test_a_process_that_is_killed_while_it_tries_again_loses_nothing(tmp_path):
             cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
     assert str([[answer["message"], answer["wire"]["content"]]]) in done.stdout
-    assert list(waits.glob("*.json")) == []
+    assert list(waits.glob("*/*.json")) == []

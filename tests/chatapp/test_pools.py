@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -13,6 +16,7 @@ from chatapp.pools import Pool, SlowWork, TooMuchAtOnceError, answered_in, pool_
 from tests.chatapp.conftest import AsgiServer
 from tests.factories import SessionFactory, UserFactory, api_key
 
+ROOT = Path(__file__).resolve().parents[2]
 IDENTIFIER = "0b5f3a1e-5a5e-4b0e-9d0a-3a8f3c1d2e4f"
 
 
@@ -141,3 +145,25 @@ def test_silent_turns_of_one_user_stop_nobody_else(settings, model_server, owner
     late = [answer for answer in answers if answer.status_code == 429]
     assert all(answer.json()["code"] == "too_many_turns" for answer in late)
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in late)
+
+
+STARTED = """
+import gc, sys, threading
+import chatapp.asgi
+for thread in threading.enumerate():
+    if thread.name == "load-openai":
+        thread.join()
+kept = gc.get_freeze_count()
+looked_at = len(gc.get_objects())
+print(kept, looked_at, "chatapp.api.turns" in sys.modules)
+"""
+
+
+def test_what_a_server_has_loaded_is_not_looked_through_for_garbage_again():
+    """One look takes 0.15 seconds, and no thread answers meanwhile, the event loop's included."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    kept, looked_at, has_addresses = done.stdout.split()
+    assert has_addresses == "True"
+    assert int(kept) > 20 * int(looked_at)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import Error
 
-from chatapp.answer_files import folder, waiting
+from chatapp.answer_files import AnswerFile, folder, sessions_waiting, waiting
 from chatapp.conf import COMMAND_CHECKS
 from chatapp.database import trouble_words
 from chatapp.formatting import plural
@@ -37,7 +38,7 @@ class Command(BaseCommand):
         except Error as error:
             raise CommandError(trouble_words(error) or str(error)) from error
         self.stdout.write(f"{plural(stored, 'answer')} stored.")
-        left = sum(1 for _ in waiting())
+        left = sum(1 for _ in _all_waiting())
         if left:
             raise CommandError(
                 f"{plural(left, 'answer')} in {folder()} cannot be stored yet: the log says why. "
@@ -46,8 +47,14 @@ class Command(BaseCommand):
 
     def _list(self) -> None:
         """Write a line for each answer that waits; its text is nobody's business here."""
-        for kept in waiting():
+        for kept in _all_waiting():
             self.stdout.write(
                 f"{kept.made_at}  session {kept.session}  message {kept.message}  "
                 f"{printable(kept.why)}"
             )
+
+
+def _all_waiting() -> Iterator[AnswerFile]:
+    """Yield one after the other: together they may be large."""
+    for session in sessions_waiting():
+        yield from waiting(session)

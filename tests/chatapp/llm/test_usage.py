@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import random
+from typing import Any
 
 import pytest
 
 from chatapp.llm.registry import ModelConfig, Prices
-from chatapp.llm.usage import billed, read_usage
+from chatapp.llm.usage import LARGEST_TOKENS, billed, read_usage
+from tests import facts
 
 PLAIN = {"prompt_tokens": 20, "completion_tokens": 3, "total_tokens": 23}
 
@@ -52,6 +55,50 @@ def test_cached_tokens_are_a_part_of_the_prompt_whatever_they_are_called(own, ca
     read = read_usage(PLAIN | own)
     assert read["prompt_tokens"] == 20
     assert read.get("prompt_tokens_details", {}).get("cached_tokens") == cached
+
+
+@pytest.mark.parametrize("value", ["12", "many", "", {"a": 1}, {}, [1], True, None, -1, 10**30])
+@pytest.mark.parametrize(
+    ("details", "name"),
+    [
+        ("prompt_tokens_details", "cached_tokens"),
+        ("prompt_tokens_details", "audio_tokens"),
+        ("input_tokens_details", "cached_tokens"),
+        ("completion_tokens_details", "reasoning_tokens"),
+        ("output_tokens_details", "reasoning_tokens"),
+    ],
+)
+def test_what_is_no_count_inside_the_details_makes_no_answer_unreadable(details, name, value):
+    usage = PLAIN | {details: {name: value, "accepted_prediction_tokens": 2}}
+    own = details.replace("input", "prompt").replace("output", "completion")
+    for report in (usage, usage | {"iterations": [usage]}):
+        read = read_usage(report)
+        assert read[own] == {"accepted_prediction_tokens": 2}
+        assert read["prompt_tokens"] == 20
+        assert billed(report) == {"prompt_tokens": 20, "cached_tokens": 0, "completion_tokens": 3}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_report_whatever_stands_in_it_fails_or_counts_what_cannot_be(seed):
+    chance = random.Random(f"{facts.seed()} {seed}")
+    names = ["prompt_tokens", "completion_tokens", "total_tokens", "cached_tokens", "cost",
+             "cache_read_input_tokens", "reasoning_tokens", "promptTokenCount"]  # fmt: skip
+    worst = [-5, -1e9, 10**30, math.inf, math.nan, "many", "12", None, True, [1], {"a": 1}, 1.5, 0]
+
+    def some(depth: int = 2) -> dict[str, Any]:
+        report: dict[str, Any] = {name: chance.choice(worst) for name in chance.sample(names, 5)}
+        if depth:
+            report |= {
+                "prompt_tokens_details": chance.choice([some(0), *worst]),
+                "output_tokens_details": chance.choice([some(0), *worst]),
+                "iterations": chance.choice([[some(depth - 1), chance.choice(worst)], *worst]),
+            }
+        return report
+
+    for _ in range(100):
+        report = some()
+        read_usage(report)
+        assert all(0 <= count <= LARGEST_TOKENS for count in billed(report).values())
 
 
 def test_cached_tokens_that_a_server_counts_beside_the_prompt_are_added():
