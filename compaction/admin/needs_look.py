@@ -143,7 +143,7 @@ def look_context(request: HttpRequest, found: LookList, *, to: str) -> dict[str,
 def _page_of(item: LookItem, seen: Collection[type[Model]]) -> str:
     """Return where a thing leads: to the answer or turn it is about, if those are seen."""
     event_page = item.kind.event_page
-    if event_page in seen:
+    if event_page is not None and event_page in seen:
         return html.change_url(event_page, item.event_row)
     return html.change_url(item.kind.page, item.row)
 
