@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 
 from chatapp.admin.timeline import timeline_url
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import IN_SESSION, column
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, by_value, one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Section
@@ -58,9 +58,10 @@ class AuditEntryAdmin(WideList):
             title=None,
             fields=("created_at", "title_shown", "who", "text_shown", "in_session", "branch"),
         ),
-        Section(title="For programs", fields=("id", "action")),
+        Section(title="For programs", fields=("short_id", "action")),
     )
 
+    short_id = SHORT_ID
     title_shown = column("What was done", "title", str, reads=("action",))
     who = column("By", _who, reads=("actor__username",))
     # Ids and numbers alone: no words of a conversation (chatapp/audit.py).

@@ -69,7 +69,7 @@ class IncidentAdmin(WideList):
     short_id = SHORT_ID
     what = column("What happened", "code", incidents.code_words)
     text_start = preview("In words", "text_begin")
-    text_shown = column("In words", "text", is_text=True)
+    text_shown = column("In words", "text", html.told_text, is_text=True)
     means = column("What it means", incidents.meaning_of)
     in_session = IN_SESSION
 

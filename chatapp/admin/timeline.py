@@ -65,7 +65,7 @@ class Incidents:
             title=incidents.code_words(incident.code),
             label=str(incident.get_kind_display()),
             tone=incidents.tone_of(incident),
-            reason=incident.text if texts else "",
+            reason=html.told_text(incident.text) if texts else "",
             said=incidents.said_in(incident.details) if texts else "",
             numbers=incidents.numbers_of(incident.details, words=texts),
             means=incidents.meaning_of(incident),

@@ -233,8 +233,10 @@ class BulkJobAdmin(WideList):
     # --- page -------------------------------------------------------------------------------------
 
     def live_words(self, request: HttpRequest, obj: BulkJob) -> str:
-        """Say how far it is while it is worked at."""
-        return progress_words(obj, sums_of_job(obj)) if obj.is_worked_at else ""
+        """Say how far it is while it is worked at, also by who finishes what was begun."""
+        if obj.is_worked_at:
+            return progress_words(obj, sums_of_job(obj))
+        return "The summary that is being made is finished first." if obj.is_finishing else ""
 
     def notices_for(self, request: HttpRequest, obj: BulkJob) -> list[SafeString | str]:
         """Say why a job paused by itself, and what a priced one waits for."""

@@ -166,8 +166,8 @@ class RecoveryStepAdmin(WideList):
         "Request, tokens before → after",
         lambda step: formatting.before_after(step.tokens_before, step.tokens_after),
     )
-    text_start = column("In words", "text", html.preview, is_text=True)
-    text_shown = column("In words", "text", html.stored_text)
+    text_start = column("In words", "text", html.told_text, is_text=True)
+    text_shown = column("In words", "text", html.told_text, is_text=True)
     error_shown = column("The server said", "error", html.stored_text)
     turn = column("Turn", "recovery", html.short_id)
 

@@ -6,7 +6,7 @@ title and owner stand on the page, for whoever may see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +15,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.models import CHANGE
 from django.core.exceptions import PermissionDenied
+from django.db.models import Model
 from django.forms import DateTimeField, ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -114,13 +115,15 @@ def look_context(request: HttpRequest, found: LookList, *, to: str) -> dict[str,
     """Return what the templates of the list are given; `to` is where its buttons lead back."""
     now = timezone.now()
     may_do = [(name, act) for name, act in ACTS.items() if act.may(request)]
+    pages = {item.kind.event_page for item in found.items}
+    seen = {page for page in pages if page is not None and may_view(request, page)}
     titles = _titles(request, found.items) if to == "page" else {}
     tomorrow = timezone.localtime(now + timedelta(days=1))
     return {
         "look_rows": [
             LookRow(
                 item=item,
-                url=html.change_url(item.kind.page, item.row),
+                url=_page_of(item, seen),
                 since=formatting.span_words(max(now - item.at, timedelta())),
                 acts=[(name, act.label) for name, act in may_do if name in item.kind.acts],
                 about=titles.get(item.session, ""),
@@ -135,6 +138,14 @@ def look_context(request: HttpRequest, found: LookList, *, to: str) -> dict[str,
         "look_to": to,
         "look_tomorrow": tomorrow.strftime(_LOCAL),
     }
+
+
+def _page_of(item: LookItem, seen: Collection[type[Model]]) -> str:
+    """Return where a thing leads: to the answer or turn it is about, if those are seen."""
+    event_page = item.kind.event_page
+    if event_page is not None and event_page in seen:
+        return html.change_url(event_page, item.event_row)
+    return html.change_url(item.kind.page, item.row)
 
 
 def _counted(count: int, is_more: bool) -> str:

@@ -224,7 +224,7 @@ def recovery_body(recovery: TurnRecovery, *, texts: bool) -> SafeString:
         "admin/compaction/recovery.html",
         {
             "drawing": draw(recovery),
-            "end": end_words(recovery, texts=texts),
+            "end": html.told_text(end_words(recovery, texts=texts)),
             "limit": recovery.limit,
             "said": list(said),
             "table": _table(recovery, texts=texts),

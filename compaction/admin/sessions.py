@@ -225,14 +225,16 @@ def _held_by(
 
 
 def notes_on(context: Context) -> list[str]:
-    """Say whether a compaction would come first."""
-    reason = context.facts.get("compacts_first")
-    if not reason:
-        return []
-    return [
-        f"A compaction would come first ({reason_label(reason)}): what a turn sends "
-        "is then smaller than what stands here."
-    ]
+    """Say whether a compaction would come first, and who holds the branch."""
+    said: list[str] = []
+    if reason := context.facts.get("compacts_first"):
+        said.append(
+            f"A compaction would come first ({reason_label(reason)}): what a turn sends "
+            "is then smaller than what stands here."
+        )
+    if hold := context.facts.get("branch", {}).get("hold"):
+        said.append(hold["text"])
+    return said
 
 
 SESSION_PART = SessionPart(

@@ -106,9 +106,14 @@ def _forget_ended(kind: LookKind) -> None:
 
 
 def link_to(item: LookItem) -> str:
-    """Return the address of a thing's page; without the base of the settings, its path."""
-    page = item.kind.page._meta
-    path = reverse(f"admin:{page.app_label}_{page.model_name}_change", args=[item.row])
+    """Return the address of a thing's page; without the base of the settings, its path.
+
+    That is the answer or the turn it is about, where it is about one.
+    """
+    kind = item.kind
+    model, row = (kind.event_page, item.event_row) if kind.event_page else (kind.page, item.row)
+    page = model._meta
+    path = reverse(f"admin:{page.app_label}_{page.model_name}_change", args=[row])
     return f"{compaction_settings.alert_base_url.rstrip('/')}{path}"
 
 

@@ -19,7 +19,7 @@ from django.db.models.functions import Coalesce
 from chatapp.database import database_now
 from chatapp.formatting import clock, short_id, span_words
 from chatapp.llm.errors import ErrorKind
-from chatapp.models import AnswerRequest, Incident, Session
+from chatapp.models import AnswerRequest, Incident, Message, Session
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import RunCode
 from compaction.models import (
@@ -44,7 +44,8 @@ Status = CompactionRun.Status
 class LookItem:
     """One thing that needs a look: when it happened last, and what its row says.
 
-    `subject` is a branch's id as text, or a model's alias; `row` the key of the page it leads to.
+    `subject` is a branch's id as text, or a model's alias; `row` and `event_row` are the keys of
+    the pages that it leads to.
     """
 
     kind: LookKind
@@ -52,6 +53,7 @@ class LookItem:
     at: datetime
     session: str = ""
     row: str = ""
+    event_row: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -81,6 +83,11 @@ class LookKind:
     session: str = ""
     row: str = ""
     """Columns of the session's id, where the row knows it, and of the key of its page."""
+    event_page: type[Model] | None = None
+    """Whose page tells of the one answer or turn that a thing is about: who may see that is led
+    there, and not to the conversation as a whole."""
+    event_row: str = ""
+    """The column of its key."""
     reads: tuple[str, ...] = ()
     """Further columns, which become the item's details."""
     acts: tuple[str, ...] = ()
@@ -100,6 +107,7 @@ class LookKind:
             at=values[self.at],
             session=str(values[self.session]) if self.session else "",
             row=str(values[self.row or self.subject]),
+            event_row=str(values[self.event_row]) if self.event_row else "",
             details={name: values[name] for name in self.reads},
         )
 
@@ -115,7 +123,7 @@ class LookKind:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that an item is made of."""
-        named = (self.subject, self.at, self.session, self.row, *self.reads)
+        named = (self.subject, self.at, self.session, self.row, self.event_row, *self.reads)
         return tuple(dict.fromkeys(name for name in named if name))
 
 
@@ -272,6 +280,8 @@ KINDS: tuple[LookKind, ...] = (
         subject="branch_id",
         session="session_id",
         row="session_id",
+        event_page=Incident,
+        event_row="pk",
         acts=("compact",),
     ),
     LookKind(
@@ -287,6 +297,8 @@ KINDS: tuple[LookKind, ...] = (
         subject="left_out_branch",
         session="session_id",
         row="session_id",
+        event_page=Message,
+        event_row="message_id",
         acts=("compact",),
     ),
     LookKind(

@@ -148,6 +148,8 @@ class Compacted:
     messages: int
     run: CompactionRun
     before: bool
+    is_held: bool = False
+    """Whether a person took its summary back: then it is left as it is."""
 
     @property
     def succeeded(self) -> bool:
@@ -210,16 +212,24 @@ def compact_sample(session: Session) -> Compacted:
                 reason=Reason.MANUAL,
             )
     return Compacted(
-        session=session, messages=snapshot.branch.message_count, run=run, before=before
+        session=session,
+        messages=snapshot.branch.message_count,
+        run=run,
+        before=before,
+        is_held=before and snapshot.state.is_held,
     )
 
 
 def _done_run(snapshot: BranchSnapshot) -> CompactionRun | None:
-    """Return the newest run that succeeded, if the branch needs no other one now."""
-    if not snapshot.summaries:
-        return None
-    if decision_of(snapshot) is not None and cut_of(snapshot).messages:
-        return None
+    """Return the newest run that succeeded, if the branch needs no other one now.
+
+    One that a person holds needs none, whatever the rules say.
+    """
+    if not snapshot.state.is_held:
+        if not snapshot.summaries:
+            return None
+        if decision_of(snapshot) is not None and cut_of(snapshot).messages:
+            return None
     runs = CompactionRun.objects.filter(branch=snapshot.branch, status=Status.SUCCEEDED)
     return runs.order_by("-finished_at").first()
 

@@ -35,6 +35,7 @@ from compaction.engine.policy.reasons import reason_label
 from compaction.errors import CompactionError
 from compaction.models import CompactionState, SessionSummary, SessionSummaryMessage
 from compaction.profiles import profile_of
+from compaction.runs.holding import held_words
 from compaction.selectors import newest_summaries
 
 BATCH = 200
@@ -135,6 +136,7 @@ class ConversationText:
     def _header(self, state: CompactionState) -> Iterator[str]:
         session, branch = self.session, self.branch
         yield self.ink.title(shortened(one_line(str(session)), self.width))
+        hold = (("Hold", held_words(state)),) if state.is_held else ()
         for label, value in (
             ("Session", str(session.pk)),
             ("Owner", session.owner.get_username()),
@@ -144,6 +146,7 @@ class ConversationText:
             ("Tokens", f"{branch.token_total:,}"),
             ("Profile", _profile(state)),
             ("Cursor", _cursor(state)),
+            *hold,
         ):
             lines = wrapped(one_line(value), self.width - LABEL_CELLS)
             yield f"{label:<{LABEL_CELLS}}{lines[0]}"

@@ -85,6 +85,12 @@ class BulkJob(models.Model):
         """Whether a task works at it or waits for a worker."""
         return self.status in self.WORKED_AT
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether a worker still ends what it had begun when the job was paused or cancelled."""
+        expires = self.lease_expires_at
+        return not self.is_worked_at and expires is not None and expires > timezone.now()
+
 
 class BulkItem(models.Model):
     """One session of a job: what its summaries would take, and what came of them.

@@ -184,11 +184,16 @@ def hold_facts(snapshot: BranchSnapshot) -> dict[str, Any] | None:
     }
 
 
-def hold_words(state: CompactionState, turn: NextTurn) -> str:
-    """Return a held branch's facts as sentences."""
+def held_words(state: CompactionState) -> str:
+    """Return who holds a branch and until when, as a sentence."""
     by = name_of(state.held_by)
-    said = f"Held{f' by {by}' if by else ''} {until_words(state)}: no rule compacts what was "
-    said += "restored. "
+    whose = f" by {by}" if by else ""
+    return f"Held{whose} {until_words(state)}: no rule compacts what was restored."
+
+
+def hold_words(state: CompactionState, turn: NextTurn) -> str:
+    """Return a held branch's facts as sentences, and what the next turn will do."""
+    said = f"{held_words(state)} "
     if turn.compacts is None and not turn.is_too_large:
         return f"{said}The next turn sends it verbatim."
     said += f"The window holds {turn.window:,} tokens, the next request takes "

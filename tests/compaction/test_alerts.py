@@ -89,14 +89,14 @@ def test_nobody_is_told_by_default(session):
 
 
 def test_one_mail_tells_of_each_thing_once(session, mailed):
-    left_out(session)
+    record = left_out(session)
     failing_model()
     assert send_alerts().things == 2
     assert send_alerts().things == 0
     (sent,) = mailed
     assert (sent.subject, sent.to) == ("Palimpsest: 2 things to look at", ["ops@example.com"])
     assert f"Session {str(session.pk)[-8:]} was answered with messages left out" in sent.body
-    assert f"{BASE}/admin/chatapp/session/{session.pk}/change/" in sent.body
+    assert f"{BASE}/admin/chatapp/message/{record.message_id}/change/" in sent.body
 
 
 def test_it_is_told_again_only_when_it_was_done_and_is_back(session, owner, mailed):
@@ -210,6 +210,18 @@ def test_a_webhook_is_sent_kind_time_session_and_link(session, settings):
         "link": f"{BASE}/admin/compaction/compactionrun/{run.pk}/change/",
     }
     assert (to.told[0]["count"], to.told[0]["text"].count("\n")) == (1, 1)
+
+
+def test_an_alert_leads_to_the_answer_or_the_turn_that_it_tells_of(session, settings):
+    record, failed = left_out(session), overflow(session)
+    with Listener() as to:
+        hook(settings, to.url)
+        send_alerts()
+    links = {one["kind"]: one["link"] for body in to.told for one in body["things"]}
+    assert links == {
+        "left_out": f"{BASE}/admin/chatapp/message/{record.message_id}/change/",
+        "over_window": f"{BASE}/admin/chatapp/incident/{failed.pk}/change/",
+    }
 
 
 # --- where a webhook leads ------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
+from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -154,6 +156,21 @@ def test_pages_of_running_work_refresh_and_those_of_finished_work_do_not(admin_c
     ImportJob.objects.update(status="done")
     for address in pages:
         assert "data-live>" not in admin_client.get(address).text
+
+
+@pytest.mark.parametrize("status", ["paused", "cancelled"])
+def test_a_stopped_jobs_page_refreshes_until_what_was_begun_is_finished(admin_client, status):
+    """It said 2 of 6 for ever, while the third summary was being made."""
+    ends = timezone.now() + timedelta(minutes=1)
+    job = BulkJob.objects.create(status=status, worker=uuid4(), lease_expires_at=ends)
+    address = html.change_url(BulkJob, job.pk)
+    told = "The summary that is being made is finished first."
+    assert f"data-live>{told}</p>" in admin_client.get(address).text
+    # Its worker has died: nothing comes any more.
+    BulkJob.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+    assert "data-live>" not in admin_client.get(address).text
+    BulkJob.objects.update(worker=None, lease_expires_at=None)
+    assert "data-live>" not in admin_client.get(address).text
 
 
 # --- rows as they are stored ----------------------------------------------------------------------

@@ -40,7 +40,7 @@ from compaction.demo.preparing import (
 )
 from compaction.demo.serving import Ended, PortTakenError, Processes, choose_port
 from compaction.management.commands import demo as demo_command
-from compaction.models import CompactionRun, SessionSummary
+from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.summaries.restore import restore_summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -506,3 +506,7 @@ def test_a_summary_that_was_taken_back_is_no_failure():
     again = demo("--no-serve")
     assert again.error is None
     assert "failed" not in again.out
+    # A person's decision beats the demo: it had compacted them again, which ended the holds.
+    assert " ".join(again.out.split()).count("restored by somebody, and left so") == 3
+    assert not SessionSummary.objects.filter(status="active").exists()
+    assert CompactionState.objects.filter(hold_through__isnull=False).count() == 3

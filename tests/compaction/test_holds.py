@@ -27,6 +27,7 @@ from compaction.summaries.instructions import change_instructions
 from compaction.summaries.restore import restore_summary
 from tests.compaction.session_page import do_of, page_of, plain
 from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
+from tests.compaction.test_show_session import show
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk, user
 from tests.facts import code
 
@@ -408,6 +409,35 @@ def test_the_session_page_says_who_holds_it_and_lifts_it(session, owner, admin_c
     assert "The hold is lifted" in plain(done.text)
     assert not state(session).is_held
     assert AuditEntry.objects.get(action="hold_lifted").actor.username == "admin"
+
+
+def test_the_page_of_the_next_request_says_who_holds_it(session, owner, admin_client):
+    compact(session)
+    address = f"/admin/chatapp/session/{session.pk}/request/"
+    assert "Held" not in plain(admin_client.get(address).text)
+    take_back(session, owner)
+    page = plain(admin_client.get(address).text)
+    assert f"Held by {owner.username} until somebody lifts it" in page
+    assert "The next turn sends it verbatim." in page
+
+
+def test_whoever_asks_what_is_sent_is_told_who_holds_it(session, owner, api):
+    """A chat's own page is drawn from this."""
+    compact(session)
+    address = f"/api/v1/sessions/{session.pk}/context/"
+    assert api.get(address).json()["facts"]["branch"]["hold"] is None
+    take_back(session, owner)
+    hold = api.get(address).json()["facts"]["branch"]["hold"]
+    assert (hold["by"], hold["ends"]) == (owner.username, "until_lifted")
+    assert hold["text"].startswith(f"Held by {owner.username} until somebody lifts it")
+
+
+def test_a_conversation_in_a_terminal_says_who_holds_it(session, owner):
+    compact(session)
+    assert "Held" not in show(session)
+    take_back(session, owner)
+    said = " ".join(show(session).split())
+    assert f"Held by {owner.username} until somebody lifts it: no rule compacts" in said
 
 
 def test_a_restore_may_be_compacted_again_with_instructions(session, owner, admin_client):

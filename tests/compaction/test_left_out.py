@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from django.urls import reverse
 from django.utils import timezone
 
+from chatapp.admin.toolkit import html
 from chatapp.answer_requests import AnswerRequest
 from chatapp.context.backend import context_backend
-from chatapp.models import Message, Session
+from chatapp.models import Incident, Message, Session
 from chatapp.transcript import set_pinned
 from chatapp.turns.rebuilding import rebuild
 from chatapp.turns.service import Turn, TurnFailedError, run_turn
@@ -320,3 +322,32 @@ def test_the_timeline_leads_to_what_was_too_large(session, server, admin_client)
     shown = page_of(admin_client, "chatapp_session_timeline", session.pk)
     link = reverse("admin:chatapp_message_change", args=[question.pk])
     assert f'<a href="{link}">What is too large</a>' in shown
+
+
+def test_operators_are_led_to_what_was_too_large_from_the_sentence_itself(
+    session, server, admin_client
+):
+    """It stood there as the API's address, which no operator can open, with the id at length."""
+    server.script = limit(1)
+    assert "/api/v1/messages/" in failure(session, user("word " * 8000))
+    question = Message.objects.get(content__startswith="word word")
+    page = reverse("admin:chatapp_message_change", args=[question.pk])
+    incident, step = Incident.objects.get(kind="error"), RecoveryStep.objects.get(action="give_up")
+    shown = {
+        "incident": page_of(admin_client, "chatapp_incident_change", incident.pk),
+        "step": page_of(admin_client, "compaction_recoverystep_change", step.pk),
+        "steps": admin_client.get(reverse("admin:compaction_recoverystep_changelist")).text,
+        "timeline": page_of(admin_client, "chatapp_session_timeline", session.pk),
+    }
+    for name, text in shown.items():
+        assert re.search(rf'tokens \(<a href="{page}"><span class="short-id"', text), name
+        assert "/api/v1/messages/" not in text, name
+
+
+def test_a_sentence_with_an_address_is_escaped_all_the_same():
+    address = f"/api/v1/messages/{UUID(int=7)}/"
+    told = html.told_text(f"<b>{address}</b> and /messages/none/ & {address}")
+    assert told.startswith("&lt;b&gt;<a href=")
+    assert "&lt;/b&gt; and /messages/none/ &amp; <a href=" in told
+    assert told.count("<a ") == 2
+    assert html.told_text(None) == ""

@@ -514,6 +514,31 @@ def test_titles_are_shown_to_whoever_may_read_texts(session):
     assert SECRET not in staff("view_session").get(PAGE).text
 
 
+def test_a_thing_leads_to_the_answer_or_the_turn_it_is_about(admin_client, session):
+    first, record = left_out(session, timezone.now() - HOUR), left_out(session)
+    assert first.message_id != record.message_id
+    failed = overflow(session)
+    page = admin_client.get(PAGE).text
+    answer = f"/admin/chatapp/message/{record.message_id}/change/"
+    turn = f"/admin/chatapp/incident/{failed.pk}/change/"
+    for address in (answer, turn):
+        assert page.count(f'href="{address}"') == 2
+        assert admin_client.get(address).status_code == 200
+    assert f"/admin/chatapp/session/{session.pk}/change/" not in page
+
+
+def test_who_sees_no_answers_is_led_to_the_session(session):
+    """What stands in the list leads to no page that is forbidden."""
+    record, failed = left_out(session), overflow(session)
+    reader = staff("view_session")
+    page = reader.get(PAGE).text
+    assert f"/admin/chatapp/message/{record.message_id}/" not in page
+    assert f"/admin/chatapp/incident/{failed.pk}/" not in page
+    assert page.count(f'href="/admin/chatapp/session/{session.pk}/change/"') == 4
+    page = staff("view_session", "view_message").get(PAGE).text
+    assert page.count(f'href="/admin/chatapp/message/{record.message_id}/change/"') == 2
+
+
 def test_marking_and_running_take_their_permissions(session):
     left_out(session)
     reader, marker = staff("view_session"), staff("view_session", "change_lookmark")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -10,7 +11,7 @@ from uuid import UUID
 
 from django.db.models import Model
 from django.urls import get_script_prefix, get_urlconf, reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
@@ -110,6 +111,22 @@ def preview(text: str | None, *, cut_at: int = PREVIEW_CHARS) -> SafeString | st
         return "—"
     more = "…" if len(text) >= cut_at else ""
     return format_html('<span class="stored-preview" dir="auto">{}{}</span>', text, more)
+
+
+# Sentences for users name messages by the API's address; operators open them here.
+_MESSAGE = re.compile(r"/[\w./-]*/messages/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/")
+
+
+def told_text(text: str | None) -> SafeString | str:
+    """Return a sentence as it is; a message's address in it becomes a link to its page here."""
+    if not text:
+        return ""
+    told, end = [], 0
+    for found in _MESSAGE.finditer(text):
+        url = reverse("admin:chatapp_message_change", args=[found[1]])
+        told += [(text[end : found.start()],), (link(short_id(found[1]), url),)]
+        end = found.end()
+    return format_html_join("", "{}", [*told, (text[end:],)])
 
 
 def stored_text(text: str | None) -> SafeString | str:

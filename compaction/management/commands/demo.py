@@ -240,6 +240,8 @@ def _news(item: Compacted) -> str:
         return f"failed. {item.run.error}"
     if not item.succeeded:
         return item.run.error or "nothing to compact"
+    if item.is_held:
+        return "restored by somebody, and left so; its last compaction is told below"
     return "already compacted" if item.before else "compacted"
 
 
