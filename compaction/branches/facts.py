@@ -20,6 +20,7 @@ from compaction.branches.cache_clock import age_ms
 from compaction.branches.carriers import history_chars
 from compaction.engine.carrying import counts_characters
 from compaction.engine.parameters import Profile
+from compaction.engine.policy.triggers import ahead_limit
 from compaction.engine.policy.window import ages, waiting_messages
 from compaction.engine.registry import TRIGGERS
 from compaction.engine.types import Facts
@@ -51,7 +52,7 @@ def facts_of(snapshot: BranchSnapshot) -> Facts:
         chars=history_chars(state, profile, lambda: snapshot.sent_forms) + _pinned_chars(snapshot),
         passes_over=state.passes_over,
         gainless_tokens=max(0, state.gainless_total - state.covered_tokens),
-        usable=window - snapshot.reserve if window > 0 else None,
+        usable=_usable(snapshot),
         window=window,
         seconds_since=_seconds_since(state.last_consolidated_at),
         waiting_seconds=_seconds_since(snapshot.waiting_since if ages_alone else None),
@@ -85,6 +86,12 @@ def _may_age(profile: Profile, messages: int) -> bool:
     return ages(profile, messages) and not is_full
 
 
+def _usable(snapshot: BranchSnapshot) -> int | None:
+    """Return the tokens that a request may have beside its answer; None for an unknown window."""
+    window = snapshot.model.context_window
+    return window - snapshot.reserve if window > 0 else None
+
+
 def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
     """Whether a rule needs the whole request's size; otherwise summaries and pins are not read.
 
@@ -94,7 +101,7 @@ def _looks_at_request(snapshot: BranchSnapshot, tokens: int) -> bool:
     they may not be, so it is always looked at.
     """
     profile, model = snapshot.profile, snapshot.model
-    limit = profile.prepare_ratio * model.context_window
+    limit = ahead_limit(profile, model.context_window, _usable(snapshot))
     if profile.window_trigger or TRIGGERS.has_plugins or 0 < limit <= SMALL_LIMIT_TOKENS:
         return True
     if limit > 0 and profile.context_size_by == "usage":

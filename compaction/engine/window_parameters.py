@@ -37,8 +37,8 @@ class WindowParameters:
 
     prepare_ratio: float = parameter(
         0.7,
-        "Summarise in the background when the next request passes this part of the window, so "
-        "that no turn has to wait for it; 0 switches the rule off.",
+        "Summarise in the background when the next request passes this part of the window, or "
+        "comes near the size at which a turn would have to wait; 0 switches the rule off.",
         group="ahead",
         minimum=0.0,
         maximum=1.0,

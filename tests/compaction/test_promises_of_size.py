@@ -466,3 +466,25 @@ def test_a_window_that_such_a_message_fills_is_no_end(owner, use_models, model_s
     assert request[-1] == user(f"{code(712)} what went wrong?")
     kept = Message.objects.filter(session=session, content__startswith=code(711)).get()
     assert not any(kept.content[:100] == str(one["content"])[:100] for one in request)
+
+
+# --- hardly ever wait -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("window", "longest", "words"), [(8192, 4096, 150), (8192, 1024, 250), (32_000, 16_000, 300)]
+)
+def test_where_answers_take_much_of_the_window_no_turn_waits_either(
+    owner, use_models, model_server, queued, window, longest, words
+):
+    """70 % of the window lay behind the size at which a request is looked at: each turn waited."""
+    use_models(model_server.models(CONTEXT_WINDOW=window, MAX_OUTPUT=longest))
+    save_profile(name="usual", base="balanced", parameters={}, make_default=True)
+    session = SessionFactory(owner=owner)
+    for number in range(40):
+        say(session, f"{number} " + "lorem " * words)
+        for run in CompactionRun.objects.filter(status="queued"):
+            execute_run(run.pk)
+    done = CompactionRun.objects.filter(status="succeeded")
+    assert done.count() > 1
+    assert set(done.values_list("reason", "mode")) == {("ahead", "background")}

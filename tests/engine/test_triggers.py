@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from compaction.engine.parameters import Profile
-from compaction.engine.policy.triggers import decide, distances
+from compaction.engine.policy.triggers import AheadOfNeed, decide, distances
 from compaction.engine.profile import PRESETS
 from compaction.engine.types import Facts, Gain
 
@@ -243,3 +243,28 @@ def test_work_ahead_of_need_does_not_wait_for_the_cooldown():
         message_limit=0, max_context_tokens=0, prepare_ratio=0.7, cooldown_seconds=3600
     )
     assert reason(profile, request_tokens=701, window=1000, seconds_since=1.0) == "ahead"
+
+
+@pytest.mark.parametrize(
+    ("window", "usable", "changes", "limit"),
+    [
+        # Beside answers of 4,096 tokens 70 % of the window come first.
+        (128_000, 123_904, {"window_trigger": True, "precheck_margin": 1.2}, 89_600),
+        # 0.875 × 4,096 ÷ 1.2, 0.875 × 4,096: before the size at which a turn would wait.
+        (8_192, 4_096, {"window_trigger": True, "precheck_margin": 1.2}, 2_986),
+        (8_192, 4_096, {"precheck_margin": 1.2}, 2_986),
+        (8_192, 4_096, {"window_trigger": True}, 3_584),
+        # No rule looks at the window: no turn would wait for it.
+        (8_192, 4_096, {}, 5_734),
+        (8_192, None, {"window_trigger": True}, 5_734),
+    ],
+)
+def test_work_ahead_of_need_is_due_before_a_turn_would_wait(window, usable, changes, limit):
+    profile = Profile(prepare_ratio=0.7, minimum_gain=0.0, message_limit=0, **changes)
+    rule = AheadOfNeed()
+
+    def facts(tokens):
+        return Facts(messages=9, tokens=9, request_tokens=tokens, usable=usable, window=window)
+
+    assert [rule.is_due(profile, facts(limit + more)) for more in (0, 1)] == [False, True]
+    assert rule.distance(profile, facts(5)) == (limit + 1, 5)

@@ -368,6 +368,22 @@ class MaximumAge:
         return profile.compression_cooldown_sec, math.floor(facts.waiting_seconds)
 
 
+# Of the size at which a turn would wait for a compaction: past it, one is made ahead of need.
+AHEAD_SHARE = 0.875
+
+
+def ahead_limit(profile: Profile, window: int, usable: int | None) -> float:
+    """Return the size past which a compaction is made ahead of need, in tokens; 0 for none.
+
+    It is a part of the window, and lies before the sizes at which a turn waits: where the reserve
+    is a large part of the window, the first comes behind those, and every turn would wait.
+    """
+    limit = profile.prepare_ratio * window
+    if usable is None or not (profile.window_trigger or profile.precheck_margin):
+        return limit
+    return max(0.0, min(limit, AHEAD_SHARE * usable / max(1.0, profile.precheck_margin)))
+
+
 class AheadOfNeed(_GainRule):
     """The next request passes the part of the window that is summarised ahead of need."""
 
@@ -381,7 +397,7 @@ class AheadOfNeed(_GainRule):
         No cooldown holds it back: what is not done in the background, a turn would have to wait
         for.
         """
-        is_near = 0 < profile.prepare_ratio * facts.window < facts.request_tokens
+        is_near = 0 < ahead_limit(profile, facts.window, facts.usable) < facts.request_tokens
         return is_near and self.gains_enough(profile, facts)
 
     def is_reached(self, profile: Profile, counted: int) -> bool:
@@ -396,7 +412,8 @@ class AheadOfNeed(_GainRule):
         """Return the first size above that part, and the request's, in tokens."""
         if profile.prepare_ratio <= 0 or facts.window <= 0:
             return None
-        return math.floor(profile.prepare_ratio * facts.window) + 1, facts.request_tokens
+        limit = ahead_limit(profile, facts.window, facts.usable)
+        return math.floor(limit) + 1, facts.request_tokens
 
 
 class CacheExpiring(_GainRule):
