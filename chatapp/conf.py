@@ -296,8 +296,8 @@ class ChatappSettings(SettingsGroup):
     )
     slow_threads: int = setting(
         64,
-        "Requests at once in one process that wait for a model or read a file: turns that are not "
-        "streamed, compactions that are waited for, imports.",
+        "Requests at once in one process that wait for a model, or read or write a file: turns "
+        "that are not streamed, compactions that are waited for, imports, exports.",
         minimum=1,
     )
     stream_threads: int = setting(32, "Streamed turns at once in one process.", minimum=1)

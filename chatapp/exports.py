@@ -58,13 +58,14 @@ def read_path(branch: Branch, rows: QuerySet[Message] | None = None) -> Iterator
     """
     wanted = Message.objects.all() if rows is None else rows
     wanted = wanted.filter(kind__in=Message.SPOKEN).defer(*NOT_READ)
-    found = rows_from(branch, wanted, start=0, most=ROWS_AT_ONCE)
-    yield found
-    if len(found) < ROWS_AT_ONCE:
-        return
-    while len(found) == ROWS_AT_ONCE:
-        found = rows_from(branch, wanted, start=found[-1].position + 1, most=ROWS_AT_ONCE)
+    start = 0
+    while True:
+        found = rows_from(branch, wanted, start=start, most=ROWS_AT_ONCE)
         yield found
+        if len(found) < ROWS_AT_ONCE:
+            break
+        start = found[-1].position + 1
+    # Asked last, of short ones, too: what is looked up for the last rows may be gone as well.
     if not Branch.objects.filter(pk=branch.pk).exists():
         raise SessionGoneError("The session was deleted while it was being exported.")
 

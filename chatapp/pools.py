@@ -1,8 +1,8 @@
 """Which threads answer a request: quick ones, slow ones, and those that tell whether we live.
 
-A request that waits for a model or reads a file holds its thread for minutes. In threads of their
-own such requests delay neither each other's neighbours nor a health check; and what one user may
-have of them at once is bounded, so that nobody else waits for that user
+A request that waits for a model, or reads or writes a file, holds its thread for up to minutes.
+In threads of their own such requests delay neither each other's neighbours nor a health check; and
+what one user may have of them at once is bounded, so that nobody else waits for that user
 (docs/decisions/0020-requests-in-one-thread.md).
 """
 

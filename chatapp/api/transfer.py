@@ -157,6 +157,7 @@ class ExportSchema(ApiSchema):
         }
 
 
+@answered_in(Pool.SLOW)
 class ExportView(SessionView):
     """The active branch, whole, in one of the forms that formats are written in."""
 

@@ -18,8 +18,13 @@ LONGEST_STRING_BYTES: Final = 15_000
 END_BYTES: Final = 2_000
 """So many of a longer one's last bytes are kept, too: there may stand what is wrong with it."""
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+("?)|[{}\[\],:]', re.DOTALL)
-_HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z")
-_HALF_ESCAPE_IN_BYTES = re.compile(rb"\\(?:u[0-9a-fA-F]{0,3})?\Z")
+# What a string cannot end with: half of an escape, or of a character that is two escapes. An even
+# number of backslashes before it are characters of their own.
+_HALF = r"\\(?:u[0-9a-fA-F]{0,3})?"
+_HALF_ESCAPE = re.compile(
+    rf"(?<!\\)((?:\\\\)*+)(?:\\u[dD][89abAB][0-9a-fA-F]{{2}}(?:{_HALF})?|{_HALF})\Z"
+)
+_HALF_ESCAPE_IN_BYTES = re.compile(_HALF_ESCAPE.pattern.encode())
 _CLOSED_BY: Final = {"{": "}", "[": "]"}
 _MARK = re.compile(rb'["\\]')
 
@@ -85,7 +90,7 @@ class _Begun:
         """Return the text up to its last whole value, with all that is open closed."""
         told = text[: self._end]
         if self._ends_in_string:
-            told = _HALF_ESCAPE.sub("", told) + '"'
+            told = _HALF_ESCAPE.sub(r"\1", told) + '"'
         return told + self._closing
 
 
@@ -155,7 +160,7 @@ class _Cutter:
     def _tell(self, string: bytearray, told: bytearray, *, ended: bool) -> None:
         """Tell what is known of a string; with its last byte, its quote, all that is left."""
         if not self._is_over and len(string) > LONGEST_STRING_BYTES + END_BYTES:
-            kept = _HALF_ESCAPE_IN_BYTES.sub(b"", bytes(string[:LONGEST_STRING_BYTES]))
+            kept = _HALF_ESCAPE_IN_BYTES.sub(rb"\1", bytes(string[:LONGEST_STRING_BYTES]))
             told += kept.decode("utf-8", "ignore").encode() + b" [cut]"
             self._is_over = True
         if self._is_over:

@@ -251,23 +251,26 @@ class Output:
     def settle(self, output: Any) -> None:
         """Take the finished response's list of items in: what had not come in pieces is added."""
         self._others = []
-        counted = dict.fromkeys(_KINDS, 0)
+        told: list[tuple[Mapping[str, Any], str, _Clue, _Item | None]] = []
         for item in listed(output):
             kind = item.get("type") if isinstance(item, Mapping) else None
-            if kind not in counted:
+            if kind not in _KINDS:
                 self._others += [dict(item)] if isinstance(item, Mapping) else []
                 continue
-            own = self._by_kind[kind]
             clue = _Clue(
                 step="done",
                 item_id=str(item.get("id") or ""),
                 call_id=str(item.get("call_id") or ""),
             )
-            found = self._named(kind, clue)
-            if found is None and counted[kind] < len(own):
-                found = own[counted[kind]]
+            told.append((item, kind, clue, self._named(kind, clue)))
+        named = {found.place for *_, found in told if found}
+        counted = dict.fromkeys(_KINDS, 0)
+        for item, kind, clue, found in told:
+            own = self._by_kind[kind][counted[kind] :][:1]
             counted[kind] += 1
-            self._complete(self._learn(found or self._new(kind), clue), item)
+            # Without an id that is known, their order counts; nobody takes what has another's id.
+            alike = next((one for one in own if one.place not in named), None)
+            self._complete(self._learn(found or alike or self._new(kind), clue), item)
 
     def _complete(self, known: _Item, item: Mapping[str, Any]) -> None:
         """Take a whole item in; say of it what had not been said."""

@@ -159,6 +159,37 @@ def test_a_session_that_is_deleted_meanwhile_is_not_handed_out_in_half(
     problem(api.get(url(session, "export/"), {"verbosity": verbosity}), 404)
 
 
+@pytest.mark.parametrize("verbosity", ["default", "compact", "quiet"])
+def test_a_short_session_that_is_deleted_before_it_is_read_is_no_empty_file(
+    api, owner, monkeypatch, verbosity
+):
+    session = SessionFactory(owner=owner, wires=talk(2))
+    read = exports.rows_from
+
+    def late(*args, **kwargs):
+        Session.objects.filter(pk=session.pk).delete()
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(exports, "rows_from", late)
+    problem(api.get(url(session, "export/"), {"verbosity": verbosity}), 404)
+
+
+def test_a_cut_result_whose_whole_text_is_deleted_meanwhile_is_not_handed_out(
+    api, owner, settings, monkeypatch
+):
+    settings.COMPACTION = {"STORED_RESULT_CHARS": 100}
+    wires = [{"role": "user", "content": "go"}, call("f", "1", "{}"), result("1", "long " * 100)]
+    session = SessionFactory(owner=owner, wires=wires)
+    whole_of = exports.uncut
+
+    def late(rows):
+        Session.objects.filter(pk=session.pk).delete()
+        return whole_of(rows)
+
+    monkeypatch.setattr(exports, "uncut", late)
+    problem(api.get(url(session, "export/")), 404)
+
+
 def test_what_came_in_meanwhile_stands_at_the_end(owner, slices):
     session = SessionFactory(owner=owner, wires=talk(9))
     conversation = conversation_of(session)

@@ -26,6 +26,7 @@ IDENTIFIER = "0b5f3a1e-5a5e-4b0e-9d0a-3a8f3c1d2e4f"
         (f"/api/v1/sessions/{IDENTIFIER}/turns/", Pool.SLOW),
         (f"/api/v1/sessions/{IDENTIFIER}/compact/", Pool.SLOW),
         ("/api/v1/sessions/import/", Pool.SLOW),
+        (f"/api/v1/sessions/{IDENTIFIER}/export/", Pool.SLOW),
         ("/healthz", Pool.HEALTH),
         ("/health/", Pool.HEALTH),
         ("/readyz", Pool.HEALTH),

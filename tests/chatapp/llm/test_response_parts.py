@@ -211,3 +211,24 @@ def test_parts_without_end_end_the_answer():
 
     reply = read_stream(events(), REQUEST, lambda name, payload: None, as_model_error)
     assert (reply.text, reply.finish_reason) == ("Hello", "length")
+
+
+@pytest.mark.parametrize("kind", ["message", "function_call"])
+def test_an_item_that_the_finished_response_alone_tells_takes_no_other_items_place(kind):
+    first, second = f'{{"a": "{ONE}"}}', f'{{"a": "{TWO}"}}'
+
+    def item(name: str, text: str) -> dict[str, Any]:
+        if kind == "message":
+            return {"type": kind, "id": name, "content": parts_of((text,))}
+        return {"type": kind, "id": name, "call_id": f"call {name}", "name": "t", "arguments": text}
+
+    output = [item("i1", first), item("i2", second)]
+    reply, _, _ = heard(
+        event("output_item.added", item=output[1] | {"content": [], "arguments": ""}),
+        event("completed", response={"id": "r", "status": "completed", "output": output}),
+    )
+    if kind == "message":
+        assert sorted(reply.text.split("\n\n")) == sorted([first, second])
+    else:
+        told = {call["id"]: call["function"]["arguments"] for call in reply.tool_calls}
+        assert told == {"call i1": first, "call i2": second}
