@@ -24,6 +24,7 @@ from chatapp.admin.toolkit.extension import admin_extensions
 from chatapp.admin.toolkit.page_parts import Link, Panel
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
 from chatapp.admin.toolkit.timeline import (
+    CompiledSource,
     Replays,
     TimelineEntry,
     TimelinePage,
@@ -41,7 +42,7 @@ PANEL_ENTRIES = 8
 TITLE = "Timeline"
 
 
-class Incidents:
+class Incidents(CompiledSource):
     """Retries, changed requests, warnings and errors."""
 
     key = "incident"
@@ -73,7 +74,7 @@ class Incidents:
         )
 
 
-class AuditEntries:
+class AuditEntries(CompiledSource):
     """What people did to the session."""
 
     key = "audit"
@@ -101,7 +102,7 @@ class AuditEntries:
         )
 
 
-class IncompleteAnswers:
+class IncompleteAnswers(CompiledSource):
     """Answers that were given without a part of the conversation."""
 
     key = "incomplete"
