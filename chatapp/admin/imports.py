@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from chatapp.admin.owners import OWNER
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.columns import column, table_of
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day
@@ -24,7 +25,7 @@ _NUMBERS = Section(
     title=None,
     fields=(
         "status_shown",
-        "owner",
+        "owner_shown",
         "name_shown",
         "size_shown",
         "format",
@@ -71,7 +72,7 @@ class ImportJobAdmin(WideList):
     list_display = (
         "created_at",
         "status_shown",
-        "owner",
+        "owner_shown",
         "size_shown",
         "progress_shown",
         "added_shown",
@@ -86,6 +87,7 @@ class ImportJobAdmin(WideList):
     status_shown = column(
         "Status", lambda job: html.badge(job.get_status_display(), _TONES[job.status])
     )
+    owner_shown = OWNER
     name_shown = column("Name", "name", is_text=True)
     size_shown = column("Bytes", "size", number)
     progress_shown = column("Taken in", _progress)

@@ -119,9 +119,9 @@ class IncompleteAnswers(CompiledSource):
         """Return an entry a row; nothing more is read."""
         # What counts what was left out is the record of an answer, never a text.
         found = ((row, row.message) for row in rows if row.message is not None)
-        return {row.pk: self._entry(row, answer) for row, answer in found}
+        return {row.pk: self._entry(row, answer, texts=texts) for row, answer in found}
 
-    def _entry(self, row: AnswerRequest, answer: Message) -> TimelineEntry:
+    def _entry(self, row: AnswerRequest, answer: Message, *, texts: bool) -> TimelineEntry:
         told = answer.metadata.get(LEFT_OUT) or {}
         return TimelineEntry(
             at=row.created_at,
@@ -131,7 +131,7 @@ class IncompleteAnswers(CompiledSource):
             reason=left_out_sentence(told) if told else "",
             means="What was left out is stored as it was; only this answer's request lacked it.",
             links=[
-                *given_links(answer),
+                *(given_links(answer) if texts else []),
                 Link.to("Answer", Message, answer.pk),
                 Link.to("Branch", Branch, answer.branch_id),
             ],
