@@ -7,9 +7,8 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from chatapp.admin.owners import OWNER
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column, table_of
+from chatapp.admin.toolkit.columns import OWNER, column, table_of
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section, Table

@@ -13,9 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.utils import timezone
 
-from chatapp.admin.owners import OWNER
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column
+from chatapp.admin.toolkit.columns import OWNER, column
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section
 from chatapp.admin.toolkit.permissions import holds

@@ -20,7 +20,6 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column
 from chatapp.admin.toolkit.extension import admin_extensions
 from chatapp.admin.toolkit.model_admin import ReadOnlyAdmin
 from chatapp.admin.toolkit.page_parts import Link, Panel
@@ -39,15 +38,6 @@ EXPORTED_AS = "jsonl"
 def owner_url(pk: Any) -> str:
     """Return the address of an owner's page."""
     return html.keyed_url("admin:chatapp_session_owner", pk)
-
-
-# Django's own link leads to the account, which few may see.
-OWNER = column(
-    "Owner",
-    "owner",
-    lambda owner: html.link(owner.get_username(), owner_url(owner.pk)),
-    ordering="owner",
-)
 
 
 class OwnerPages(ReadOnlyAdmin):

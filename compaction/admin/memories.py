@@ -14,9 +14,8 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
-from chatapp.admin.owners import OWNER
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column, preview
+from chatapp.admin.toolkit.columns import OWNER, column, preview
 from chatapp.admin.toolkit.lists import (
     CREATED_SINCE,
     Day,

@@ -15,9 +15,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from chatapp import formatting
-from chatapp.admin.owners import OWNER
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import SHORT_ID, column, preview
+from chatapp.admin.toolkit.columns import OWNER, SHORT_ID, column, preview
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, by_condition, by_value, one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
