@@ -74,10 +74,10 @@ _PARAMETERS = {
 
 def given_links(message: Message) -> list[Link]:
     """Return the way to what an answer was given; none for what is no answer."""
-    is_answer = message.role == Message.Role.ASSISTANT and message.kind == Message.Kind.MESSAGE
-    return (
-        [Link(label="What it was given", url=answer_request_url(message.pk))] if is_answer else []
-    )
+    if message.role != Message.Role.ASSISTANT or message.kind != Message.Kind.MESSAGE:
+        return []
+    url = answer_request_url(message.pk)
+    return [Link(label="What it was given", url=url, needs_texts=True)]
 
 
 def left_out_words(count: int) -> str:

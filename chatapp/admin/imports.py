@@ -8,7 +8,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column, table_of
+from chatapp.admin.toolkit.columns import OWNER, column, table_of
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section, Table
@@ -24,7 +24,7 @@ _NUMBERS = Section(
     title=None,
     fields=(
         "status_shown",
-        "owner",
+        "owner_shown",
         "name_shown",
         "size_shown",
         "format",
@@ -71,7 +71,7 @@ class ImportJobAdmin(WideList):
     list_display = (
         "created_at",
         "status_shown",
-        "owner",
+        "owner_shown",
         "size_shown",
         "progress_shown",
         "added_shown",
@@ -86,6 +86,7 @@ class ImportJobAdmin(WideList):
     status_shown = column(
         "Status", lambda job: html.badge(job.get_status_display(), _TONES[job.status])
     )
+    owner_shown = OWNER
     name_shown = column("Name", "name", is_text=True)
     size_shown = column("Bytes", "size", number)
     progress_shown = column("Taken in", _progress)

@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column
+from chatapp.admin.toolkit.columns import OWNER, column
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Section
 from chatapp.admin.toolkit.permissions import holds
@@ -87,7 +87,7 @@ class ApiKeyAdmin(WideList):
     list_display = (
         "name",
         "prefix_shown",
-        "owner",
+        "owner_shown",
         "scopes_shown",
         "state_shown",
         "created_at",
@@ -100,7 +100,7 @@ class ApiKeyAdmin(WideList):
     actions = ("revoke",)
     detail_actions = ("revoke",)
     sections = (
-        Section(title=None, fields=("name", "prefix_shown", "owner", "scopes_shown")),
+        Section(title=None, fields=("name", "prefix_shown", "owner_shown", "scopes_shown")),
         Section(
             title="Times",
             fields=("state_shown", "created_at", "used_shown", "expires_shown", "revoked_shown"),
@@ -183,6 +183,7 @@ class ApiKeyAdmin(WideList):
 
     # --- columns and fields -----------------------------------------------------------------------
 
+    owner_shown = OWNER
     prefix_shown = column("Begins", "prefix", lambda prefix: f"{prefix}…")
     scopes_shown = column("Scopes", "scopes", ", ".join)
     state_shown = column("State", lambda key: html.badge(key.state.capitalize(), _TONES[key.state]))

@@ -31,7 +31,6 @@ from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
 from chatapp.admin.toolkit.path_pages import request_url
 from chatapp.admin.toolkit.permissions import (
     link_for,
-    may_see_texts,
     nameless,
     nameless_link,
 )
@@ -156,9 +155,8 @@ class SessionAdmin(SessionListPage, OwnerPages, TreeOfSession):
 
     def links_for(self, request: HttpRequest, obj: Session) -> list[Link]:
         """Return the ways to the next request, to the messages, in order, and to all branches."""
-        links = []
-        if may_see_texts(request):
-            links.append(Link(label="What the next request sends", url=request_url(obj)))
+        url = request_url(obj)
+        links = [Link(label="What the next request sends", url=url, needs_texts=True)]
         if obj.active_branch_id:
             links.append(Link(label="Messages in order", url=messages_url(obj.active_branch_id)))
         links += [

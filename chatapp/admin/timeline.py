@@ -24,6 +24,7 @@ from chatapp.admin.toolkit.extension import admin_extensions
 from chatapp.admin.toolkit.page_parts import Link, Panel
 from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
 from chatapp.admin.toolkit.timeline import (
+    CompiledSource,
     Replays,
     TimelineEntry,
     TimelinePage,
@@ -41,7 +42,7 @@ PANEL_ENTRIES = 8
 TITLE = "Timeline"
 
 
-class Incidents:
+class Incidents(CompiledSource):
     """Retries, changed requests, warnings and errors."""
 
     key = "incident"
@@ -73,7 +74,7 @@ class Incidents:
         )
 
 
-class AuditEntries:
+class AuditEntries(CompiledSource):
     """What people did to the session."""
 
     key = "audit"
@@ -101,7 +102,7 @@ class AuditEntries:
         )
 
 
-class IncompleteAnswers:
+class IncompleteAnswers(CompiledSource):
     """Answers that were given without a part of the conversation."""
 
     key = "incomplete"
@@ -118,9 +119,9 @@ class IncompleteAnswers:
         """Return an entry a row; nothing more is read."""
         # What counts what was left out is the record of an answer, never a text.
         found = ((row, row.message) for row in rows if row.message is not None)
-        return {row.pk: self._entry(row, answer) for row, answer in found}
+        return {row.pk: self._entry(row, answer, texts=texts) for row, answer in found}
 
-    def _entry(self, row: AnswerRequest, answer: Message) -> TimelineEntry:
+    def _entry(self, row: AnswerRequest, answer: Message, *, texts: bool) -> TimelineEntry:
         told = answer.metadata.get(LEFT_OUT) or {}
         return TimelineEntry(
             at=row.created_at,
@@ -130,7 +131,7 @@ class IncompleteAnswers:
             reason=left_out_sentence(told) if told else "",
             means="What was left out is stored as it was; only this answer's request lacked it.",
             links=[
-                *given_links(answer),
+                *(given_links(answer) if texts else []),
                 Link.to("Answer", Message, answer.pk),
                 Link.to("Branch", Branch, answer.branch_id),
             ],

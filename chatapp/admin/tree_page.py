@@ -24,7 +24,12 @@ from chatapp.admin.toolkit.columns import Cells, table_of, text_cell
 from chatapp.admin.toolkit.extension import session_parts
 from chatapp.admin.toolkit.page_forms import ShownForm
 from chatapp.admin.toolkit.page_parts import Link, Table
-from chatapp.admin.toolkit.permissions import TEXTS_HIDDEN, may_see_texts, name_for
+from chatapp.admin.toolkit.permissions import (
+    TEXTS_HIDDEN,
+    may_see_texts,
+    name_for,
+    permitted_links,
+)
 from chatapp.admin.tree_drawing import TreePicture, draw_tree, node_text
 from chatapp.admin.tree_layout import TreeLayout, TreeRow
 from chatapp.models import Branch, Session
@@ -81,7 +86,7 @@ class TreeOfSession(TimelineOfSession):
                 "drawing": shown.drawing(),
                 "table": shown.table(),
                 "whole": tree_url(session) if start is not None else "",
-                "links": self._links_of(session),
+                "links": permitted_links(request, self._links_of(session)),
                 "under_way": [link for part in session_parts() for link in part.under_way(session)],
                 "chosen": chosen,
                 "chosen_name": formatting.shortened(name_for(request, chosen)) if chosen else "",

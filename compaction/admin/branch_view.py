@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.path_pages import KEPT, RULE, MessageStatus
+from chatapp.admin.toolkit.permissions import may_see_texts
 from chatapp.compiled import compiled_read
 from chatapp.context.assembly import text_tokens, tools_tokens
 from chatapp.models import Branch, Message, Session
@@ -71,6 +72,8 @@ class BranchView:
     """One branch at one moment; what is not asked for is not read."""
 
     snapshot: BranchSnapshot
+    texts: bool
+    """Whether who looks may see texts."""
 
     @property
     def session(self) -> Session:
@@ -296,7 +299,7 @@ def view_for(request: HttpRequest, session: Session) -> BranchView:
     """
     found: dict[Any, BranchView] = getattr(request, "_branch_views", {})
     if session.pk not in found:
-        found[session.pk] = BranchView(snapshot=snapshot_of(session))
+        found[session.pk] = BranchView(snapshot=snapshot_of(session), texts=may_see_texts(request))
         request._branch_views = found  # type: ignore[attr-defined]
     return found[session.pk]
 

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column, preview
+from chatapp.admin.toolkit.columns import OWNER, column, preview
 from chatapp.admin.toolkit.lists import (
     CREATED_SINCE,
     Day,
@@ -110,7 +110,7 @@ class MemoryAdmin(WideList):
 
     list_display = (
         "text_start",
-        "owner",
+        "owner_shown",
         "bot_shown",
         "state_shown",
         "origin_shown",
@@ -129,7 +129,7 @@ class MemoryAdmin(WideList):
     detail_actions = ("accept", "take_away")
     page_forms: ClassVar[Mapping[str, PageForm]] = {"change": CHANGE_LINE}
     sections = (
-        Section(title=None, fields=("whole_text", "state_shown", "owner", "bot_shown")),
+        Section(title=None, fields=("whole_text", "state_shown", "owner_shown", "bot_shown")),
         Section(
             title="Where it comes from",
             fields=("origin_shown", "source_shown", "by_shown"),
@@ -137,6 +137,8 @@ class MemoryAdmin(WideList):
         ),
         Section(title="Size and times", fields=("tokens_shown", "created_at", "accepted_shown")),
     )
+
+    owner_shown = OWNER
 
     def search_q(self, request: HttpRequest, wanted: str) -> Q:
         """Search owners, bots and ids."""

@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import SHORT_ID, column, preview
+from chatapp.admin.toolkit.columns import OWNER, SHORT_ID, column, preview
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, by_condition, by_value, one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_forms import PageForm, RefusedError
@@ -59,6 +59,7 @@ def lines_of_run(run: MemoryRun) -> str:
 class OfOwners(WideList):
     """Rows of owners, which are found by the owner's name."""
 
+    owner_shown = OWNER
     list_select_related = ("owner",)
     search_help_text = "An owner's name, a bot, the beginning or end of an id."
 
@@ -85,7 +86,7 @@ class MemoryRunAdmin(OfOwners):
     list_display = (
         "short_id",
         "created_at",
-        "owner",
+        "owner_shown",
         "bot_shown",
         "kind_shown",
         "status_shown",
@@ -100,7 +101,7 @@ class MemoryRunAdmin(OfOwners):
     actions = ("again",)
     detail_actions = ("again",)
     sections = (
-        Section(title=None, fields=("kind_shown", "status_shown", "owner", "bot_shown")),
+        Section(title=None, fields=("kind_shown", "status_shown", "owner_shown", "bot_shown")),
         Section(
             title="Work",
             fields=(
@@ -225,7 +226,7 @@ class MemoryVersionAdmin(OfOwners):
     list_display = (
         "short_id",
         "created_at",
-        "owner",
+        "owner_shown",
         "bot_shown",
         "lines_shown",
         "kept_shown",
@@ -238,7 +239,14 @@ class MemoryVersionAdmin(OfOwners):
     sections = (
         Section(
             title=None,
-            fields=("state_shown", "owner", "bot_shown", "lines_shown", "kept_shown", "model"),
+            fields=(
+                "state_shown",
+                "owner_shown",
+                "bot_shown",
+                "lines_shown",
+                "kept_shown",
+                "model",
+            ),
         ),
         Section(
             title="Run and times",

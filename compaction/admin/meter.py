@@ -142,7 +142,7 @@ def meter_panel(view: BranchView) -> Panel:
             "used": formatting.number(sum(view.parts.values())),
             "left_out": formatting.number(view.left_out_tokens) if view.left_out_tokens else "",
             "limit": view.limit_words,
-            "next_request": request_url(view.session),
+            "next_request": request_url(view.session) if view.texts else "",
         },
     )
     excess = excess_now(view.snapshot, view.pin_tokens)

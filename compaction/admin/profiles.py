@@ -228,7 +228,7 @@ class CompactionProfileAdmin(WideList):
         """Return the ways to the runs of this version, and to the page that compares profiles."""
         return [
             Link.to_list("Runs", CompactionRun, profile__id__exact=obj.pk),
-            Link(label="Compare profiles", url=compare_url(profile=obj.name)),
+            Link(label="Compare profiles", url=compare_url(profile=obj.name), needs_texts=True),
         ]
 
     def forms_shown(self, request: HttpRequest, obj: CompactionProfile) -> list[ShownForm]:

@@ -68,7 +68,7 @@ def links_of(session: Session) -> list[Link]:
         Link.to_list("Summaries", SessionSummary, **of_session),
         Link.to_list("States", CompactionState, branch__session__id__exact=session.pk),
         Link.to_list("Recovery steps", RecoveryStep, **of_session),
-        Link(label="Compare profiles", url=compare_url(session=session)),
+        Link(label="Compare profiles", url=compare_url(session=session), needs_texts=True),
     ]
 
 

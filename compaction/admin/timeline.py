@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from chatapp import formatting
 from chatapp.admin.toolkit.page_parts import Link
-from chatapp.admin.toolkit.timeline import Replays, TimelineEntry
+from chatapp.admin.toolkit.timeline import CompiledSource, Replays, TimelineEntry
 from chatapp.models import Branch, Message, Session
 from compaction import vocabulary
 from compaction.admin import lists
@@ -48,7 +48,7 @@ ARCHIVE_MEANING = (
 )
 
 
-class Runs:
+class Runs(CompiledSource):
     """Compactions that came by themselves or were asked for."""
 
     key = "run"
@@ -115,7 +115,7 @@ def _numbers(run: CompactionRun) -> list[tuple[str, str]]:
     return [*by, *((name, value) for name, value in known if value != "—")]
 
 
-class Recoveries:
+class Recoveries(CompiledSource):
     """What turns tried when their requests were refused as too large; one entry a turn."""
 
     key = "recovery"

@@ -126,7 +126,7 @@ def adversaries(pattern: re.Pattern[str]) -> list[str]:
 
 
 def is_slow(pattern: re.Pattern[str], unit: str, *, searched: bool = True) -> bool:
-    """Whether a pattern takes out of all proportion longer for four times the text."""
+    """Whether a pattern takes out of all proportion longer for sixteen times the text."""
 
     def look(length: int) -> None:
         # What follows matches nothing, so that every try at a match ends in vain.
@@ -138,7 +138,9 @@ def is_slow(pattern: re.Pattern[str], unit: str, *, searched: bool = True) -> bo
             pattern.match(text)
             pattern.fullmatch(text)
 
-    return takes_longer(lambda: look(SHORT), QUICK_SECONDS) and grows_too_fast(look, SHORT, quick=0)
+    return takes_longer(lambda: look(SHORT), QUICK_SECONDS) and grows_too_fast(
+        look, SHORT, times=16, quick=0
+    )
 
 
 def test_all_patterns_are_collected():

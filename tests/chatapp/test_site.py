@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 from django import forms
 from django.contrib import admin
+from django.contrib.auth.models import Permission
+from django.db.models import QuerySet
 from django.http import HttpResponse
+from django.utils import timezone
 from django.utils.html import format_html
 
 from chatapp import extensions
@@ -24,10 +29,11 @@ from chatapp.admin.toolkit.extension import (
 from chatapp.admin.toolkit.page_forms import PageForm
 from chatapp.admin.toolkit.page_parts import Link, Panel, Table
 from chatapp.admin.toolkit.path_pages import MessageStatus
+from chatapp.admin.toolkit.timeline import TimelineEntry
 from chatapp.extensions import Extension, register, registered
-from chatapp.models import Session
+from chatapp.models import Message, Session
 from chatapp.site import OperatorsSite
-from tests.factories import SessionFactory, store, talk
+from tests.factories import SessionFactory, UserFactory, store, talk
 
 NAME = f"{__name__}.ADMIN"
 
@@ -196,3 +202,46 @@ def test_a_source_takes_the_place_of_one_with_its_key(join):
         "incident", "incomplete", "replay", "audit", "lamp",
     ]  # fmt: skip
     assert timeline_sources()[2] is mine
+
+
+@dataclass
+class Bulbs:
+    """A source as an app may have it: equal to its like, and with rows that time decides."""
+
+    key: str = "bulb"
+
+    def rows(self, session: Session) -> QuerySet[Message]:
+        rows = Message.objects.filter(session=session.pk, created_at__lte=timezone.now())
+        return rows if session.active_branch_id else rows.none()
+
+    def entries(self, session, rows, *, texts):
+        return {
+            row.pk: TimelineEntry(at=row.created_at, title="Bulb lit", label="on") for row in rows
+        }
+
+
+def test_an_extension_s_source_is_read_anew_for_each_page(admin_client, join, session):
+    """Nothing of it is kept: what it asks for may depend on more than the session's key."""
+    join(timeline_sources=(Bulbs(),))
+    assert page_of(admin_client, session).count("Bulb lit") == 2
+    store(session, talk(1))
+    assert page_of(admin_client, session).count("Bulb lit") == 4
+    session.active_branch = None
+    session.save()
+    assert page_of(admin_client, session).count("Bulb lit") == 0
+
+
+# --- the sidebar ----------------------------------------------------------------------------------
+
+
+def test_the_sidebar_leads_nowhere_that_an_operator_may_not_go(client, session):
+    """Who may add people but not look at their list is offered the adding alone."""
+    staff = UserFactory(is_staff=True)
+    wanted = Permission.objects.filter(codename__in=["view_session", "add_user"])
+    staff.user_permissions.set(wanted)
+    client.force_login(staff)
+    page = page_of(client, session)
+    assert 'href="/admin/auth/user/add/"' in page
+    assert 'href="None"' not in page
+    assert 'href="/admin/auth/user/"' not in page
+    assert re.search(r'<th scope="row" id="people-and-access-user">\s*People\s*</th>', page)

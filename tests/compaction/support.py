@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,3 +83,10 @@ def state(session: Session) -> CompactionState:
 def stored(session: Session) -> list[Message]:
     """All rows of the branch, placeholders included, by position."""
     return list(Message.objects.filter(branch=session.branch).order_by("position"))
+
+
+def as_shown(asked: Any) -> dict[str, str]:
+    """Return what the button of a page that asks first sends besides, of its answer."""
+    shown = re.search(r'name="previewed" value="(\w+)"', asked.text)
+    assert shown is not None
+    return {"confirmed": "yes", "previewed": shown[1]}

@@ -30,6 +30,7 @@ from compaction.models import (
 )
 from compaction.profiles import find_profile, save_profile
 from compaction.runs.worker import compact_branch
+from tests.compaction.support import as_shown
 from tests.factories import SessionFactory, profile, talk
 from tests.made_once import made_once
 
@@ -503,12 +504,14 @@ def test_a_summary_is_taken_back_once(admin_client, compacted):
     assert "1 summary would count no more" in asked.text
     summary.refresh_from_db()
     assert summary.status == "active"
-    response = act(admin_client, SessionSummary, "restore", summary, confirmed="yes")
+    response = act(admin_client, SessionSummary, "restore", summary, **as_shown(asked))
     summary.refresh_from_db()
     assert summary.status == "restored"
     assert "sent verbatim again" in told(response)
     assert CompactionState.objects.get(branch=compacted.branch).cursor == 0
-    again = act(admin_client, SessionSummary, "restore", summary, confirmed="yes")
+    again = act(admin_client, SessionSummary, "restore", summary, **as_shown(asked))
+    assert "Only an active summary can be restored" in again.text
+    again = act(admin_client, SessionSummary, "restore", summary, **as_shown(again))
     assert "Only an active summary can be restored" in told(again)
     assert "Restore the messages" not in admin_client.get(page_of(summary)).text
 
@@ -581,14 +584,16 @@ def test_more_than_100_sessions_at_once_are_refused(admin_client, owner, queued)
     assert not CompactionRun.objects.exists()
 
 
-def test_operators_need_permission_to_start_runs(client, compacted):
+def test_operators_need_permission_to_start_runs(client, admin_client, compacted):
+    summary = SessionSummary.objects.get()
+    shown = as_shown(act(admin_client, SessionSummary, "restore", summary))
     staff = get_user_model().objects.create_user("staff", password="x", is_staff=True)
     codes = ["view_session", "view_sessionsummary", "view_compactionrun"]
     staff.user_permissions.set(Permission.objects.filter(codename__in=codes))
     client.force_login(staff)
     assert "Compact now" not in client.get(page_of(compacted)).text
     act(client, Session, "compact_now", compacted)
-    act(client, SessionSummary, "restore", SessionSummary.objects.get(), confirmed="yes")
+    act(client, SessionSummary, "restore", summary, **shown)
     assert not CompactionRun.objects.filter(status="queued").exists()
     assert SessionSummary.objects.get().status == "active"
     more = Permission.objects.get(codename="add_compactionrun")

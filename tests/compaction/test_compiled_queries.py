@@ -22,7 +22,7 @@ import chatapp.admin  # noqa: F401
 import compaction.admin  # noqa: F401
 from chatapp import compiled
 from chatapp.admin.timeline import timeline_sources
-from chatapp.admin.toolkit.timeline import newest_of
+from chatapp.admin.toolkit.timeline import CompiledSource, newest_of
 from chatapp.answer_requests import AnswerRequest
 from chatapp.audit import AuditEntry
 from chatapp.compiled import CompiledInsert, CompiledRead, CompiledUpdate, compiled_read
@@ -46,6 +46,7 @@ pytestmark = pytest.mark.django_db
 MOST_MADE_ANEW, MOST_REVERSED = 10, 60
 # Those of a timeline are made when its tables are first read.
 for source in timeline_sources():
+    assert isinstance(source, CompiledSource)
     newest_of(source)
 ADMISSION = "compaction.summaries.summarizer._look"
 """What is asked before a model is: of the reads here the only one that chosen sentences go without.

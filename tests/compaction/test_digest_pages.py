@@ -18,7 +18,7 @@ from compaction.profiles import save_profile
 from compaction.runs.worker import compact_branch
 from tests.compaction.session_page import drawing_on, fates_on, meter_on, plain, titles_in
 from tests.compaction.session_page import page_of as session_page
-from tests.compaction.support import state
+from tests.compaction.support import as_shown, state
 from tests.factories import SessionFactory, talk
 
 pytestmark = pytest.mark.django_db
@@ -81,8 +81,10 @@ def told(response) -> str:
 
 def act(client, action: str, summary: SessionSummary):
     chosen = {"action": action, "_selected_action": [str(summary.pk)], "index": "0"}
-    chosen |= {"confirmed": "yes"}
-    return client.post(reverse(LIST), chosen, follow=True)
+    response = client.post(reverse(LIST), chosen, follow=True)
+    if action == "restore":
+        response = client.post(reverse(LIST), chosen | as_shown(response), follow=True)
+    return response
 
 
 # --- fallback digests

@@ -26,7 +26,7 @@ from compaction.runs.holding import (
 from compaction.summaries.instructions import change_instructions
 from compaction.summaries.restore import restore_summary
 from tests.compaction.session_page import do_of, page_of, plain
-from tests.compaction.support import NEVER, compact, say, sent, state, stored, texts
+from tests.compaction.support import NEVER, as_shown, compact, say, sent, state, stored, texts
 from tests.compaction.test_show_session import show
 from tests.factories import SessionFactory, UserFactory, call, profile, result, store, talk, user
 from tests.facts import code
@@ -447,7 +447,7 @@ def test_a_restore_may_be_compacted_again_with_instructions(session, owner, admi
     shown = admin_client.post(do_of(session, "restore"), asked)
     assert "compacted again by a worker, with the instructions below" in plain(shown.text)
     assert f"Keep {code(1)}." in shown.text
-    admin_client.post(do_of(session, "restore"), asked | {"confirmed": "yes"})
+    admin_client.post(do_of(session, "restore"), asked | as_shown(shown))
     run = CompactionRun.objects.get(status="queued")
     assert (run.trigger, run.instructions) == ("manual", f"Keep {code(1)}.")
     assert run.requested_by.username == "admin"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -94,6 +96,27 @@ def test_a_reader_sees_every_text(roles, scene):
         for column in PLANTED
         if column[0]._meta.app_label not in planting.OUR_APPS
     }
+
+
+NUMBERED = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\b\d+\b")
+
+
+@pytest.mark.parametrize("name", [NO_TEXTS, READER])
+def test_no_link_leads_a_reader_to_a_page_that_is_refused(roles, scene, name):
+    """One link of each kind is followed, from every page of the desk."""
+    client = Client()
+    client.force_login(in_role(scene.operator, name))
+    ways = {}
+    for address in addresses(most_rows=3):
+        response = client.get(address)
+        body = b"".join(response.streaming_content) if response.streaming else response.content
+        for link in re.findall(r'<a\b[^>]* href="(/admin/[^"#]*)', body.decode()):
+            ways.setdefault(
+                NUMBERED.sub("0", link.partition("?")[0]), (html.unescape(link), address)
+            )
+    assert len(ways) > 40
+    refused = [way for way in ways.values() if client.get(way[0]).status_code == 403]
+    assert refused == []
 
 
 @pytest.mark.parametrize("name", [NO_TEXTS, READER])

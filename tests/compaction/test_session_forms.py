@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
@@ -16,7 +14,7 @@ from compaction.models import CompactionRun, CompactionState, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.worker import compact_branch
 from tests.compaction.session_page import do_of, page_of, plain
-from tests.compaction.support import NEVER, compact, state
+from tests.compaction.support import NEVER, as_shown, compact, state
 from tests.factories import SessionFactory, profile, store, talk
 
 pytestmark = pytest.mark.django_db
@@ -45,12 +43,6 @@ def twice(session) -> Session:
 
 def do(client, session: Session, form: str, **data):
     return client.post(do_of(session, form), data, follow=True)
-
-
-def as_shown(asked: str) -> dict[str, str]:
-    """What the button of a page that asks first sends besides."""
-    shown = re.search(r'name="previewed" value="(\w+)"', asked)
-    return {"confirmed": "yes", "previewed": shown[1]}
 
 
 def told(response) -> str:
@@ -138,7 +130,7 @@ def test_the_newest_summary_is_taken_back(twice, admin_client):
     assert "1 summary would count no more: 8 messages would be sent" in plain(asked.text)
     assert f'value="{newest.pk}" selected' in asked.text
     assert 'name="confirmed" value="yes"' in asked.text
-    response = do(admin_client, twice, "restore", summary=str(newest.pk), confirmed="yes")
+    response = do(admin_client, twice, "restore", summary=str(newest.pk), **as_shown(asked))
     newest.refresh_from_db()
     assert newest.status == "restored"
     assert state(twice).cursor == 10_000_000
@@ -151,13 +143,12 @@ def test_the_newest_summary_is_taken_back(twice, admin_client):
 def test_another_choice_on_the_page_that_asks_is_told_of_before_it_is_done(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
     oldest = SessionSummary.objects.order_by("covers_through").first()
-    asked = do(admin_client, twice, "restore").text
-    shown = as_shown(asked)
+    shown = as_shown(do(admin_client, twice, "restore"))
     both = {"summary": str(oldest.pk), "cascade": "on"}
-    again = do(admin_client, twice, "restore", **both, **shown).text
+    again = do(admin_client, twice, "restore", **both, **shown)
     assert SessionSummary.objects.filter(status="active").count() == 2
-    assert "this is what would happen now. Nothing was done yet." in plain(again)
-    assert "2 summaries would count no more: 18 messages would be sent" in plain(again)
+    assert "this is what would happen now. Nothing was done yet." in plain(again.text)
+    assert "2 summaries would count no more: 18 messages would be sent" in plain(again.text)
     do(admin_client, twice, "restore", **both, **as_shown(again))
     assert not SessionSummary.objects.filter(status="active").exists()
     newest.refresh_from_db()
@@ -165,14 +156,25 @@ def test_another_choice_on_the_page_that_asks_is_told_of_before_it_is_done(twice
 
 
 def test_a_conversation_that_went_on_meanwhile_is_told_of_anew(twice, admin_client):
-    asked = do(admin_client, twice, "restore").text
-    shown = as_shown(asked)
+    shown = as_shown(do(admin_client, twice, "restore"))
     newest = SessionSummary.objects.order_by("-covers_through").first()
     compact_branch(session=twice, trigger="manual", reason="manual", keep_last_n=1)
     again = do(admin_client, twice, "restore", **shown).text
     newest.refresh_from_db()
     assert newest.status == "active"
     assert 'name="confirmed"' in again
+
+
+@pytest.mark.parametrize("shown", [{}, {"previewed": ""}, {"previewed": "0" * 64}], ids=str)
+def test_a_yes_to_nothing_that_was_shown_does_nothing(twice, admin_client, shown):
+    """As from a page of an older release, or from a script that never asked."""
+    again = do(admin_client, twice, "restore", confirmed="yes", **shown).text
+    assert SessionSummary.objects.filter(status="active").count() == 2
+    assert "Nothing was done yet." in plain(again)
+    assert "1 summary would count no more: 8 messages would be sent" in plain(again)
+    again = act_on(admin_client, SessionSummary.objects.all(), confirmed="yes", **shown).text
+    assert SessionSummary.objects.filter(status="active").count() == 2
+    assert "2 summaries would count no more" in plain(again)
 
 
 def act_on(client, rows, **data):
@@ -192,7 +194,7 @@ def test_several_of_a_session_are_told_of_as_they_are_taken_back(twice, owner, a
     assert "2 summaries would count no more: 18 messages would be sent verbatim again." in asked
     assert "1 summary would count no more: 10 messages would be sent verbatim again." in asked
     assert "built on this one" not in asked
-    act_on(admin_client, rows, **as_shown(act_on(admin_client, rows).text))
+    act_on(admin_client, rows, **as_shown(act_on(admin_client, rows)))
     assert not SessionSummary.objects.filter(status="active").exists()
 
 
@@ -208,8 +210,9 @@ def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
     assert "1 newer summary was built on this one." in plain(response.text)
     assert '<details class="page-form" id="form-restore" open>' in response.text
     assert state(twice).cursor == 18_000_000
-    asked = {"summary": str(oldest.pk), "cascade": "on", "confirmed": "yes"}
-    response = do(admin_client, twice, "restore", **asked)
+    asked = {"summary": str(oldest.pk), "cascade": "on"}
+    shown = as_shown(do(admin_client, twice, "restore", **asked))
+    response = do(admin_client, twice, "restore", **asked, **shown)
     assert not SessionSummary.objects.filter(status="active").exists()
     assert state(twice).cursor == 0
     assert "and 1 newer summary no longer cover their 18 messages" in plain(told(response))
@@ -217,8 +220,9 @@ def test_an_older_summary_needs_the_newer_ones_to_go_too(twice, admin_client):
 
 def test_nothing_is_restored_while_a_worker_holds_the_branch(twice, admin_client):
     newest = SessionSummary.objects.order_by("-covers_through").first()
+    shown = as_shown(do(admin_client, twice, "restore", summary=str(newest.pk)))
     Lease.acquire_or_steal(twice.branch.pk, newest.pk)
-    response = do(admin_client, twice, "restore", summary=str(newest.pk), confirmed="yes")
+    response = do(admin_client, twice, "restore", summary=str(newest.pk), **shown)
     assert "Another run is compacting this branch" in response.text
     newest.refresh_from_db()
     assert newest.status == "active"
@@ -253,14 +257,15 @@ def test_forms_that_make_no_sense_are_not_offered(session, owner, admin_client):
         ("change_sessionsummary", ("restore",)),
     ],
 )
-def test_each_form_needs_its_permission(twice, client, code, forms):
+def test_each_form_needs_its_permission(twice, client, admin_client, code, forms):
     staff = get_user_model().objects.create_user("staff", password="x", is_staff=True)
     wanted = Permission.objects.filter(codename__in=["view_session", code])
     staff.user_permissions.set(wanted)
     client.force_login(staff)
     page = client.get(page_of(twice)).text
     newest = SessionSummary.objects.order_by("-covers_through").first()
-    data = {"summary": str(newest.pk), "profile": "", "confirmed": "yes"}
+    chosen = {"summary": str(newest.pk)}
+    data = chosen | {"profile": ""} | as_shown(do(admin_client, twice, "restore", **chosen))
     for form in ("compact", "resummarise", "profile", "restore"):
         assert (f'id="form-{form}"' in page) == (form in forms)
         status = client.post(do_of(twice, form), data).status_code

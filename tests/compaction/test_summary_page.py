@@ -14,7 +14,7 @@ from compaction.admin.summary_panels import became
 from compaction.models import CompactionRun, SessionSummary
 from compaction.profiles import save_profile
 from compaction.runs.resummarize import resummarize
-from tests.compaction.support import NEVER, compact, state
+from tests.compaction.support import NEVER, as_shown, compact, state
 from tests.factories import SessionFactory, profile, store, talk
 from tests.made_once import made_once
 
@@ -150,7 +150,8 @@ def test_a_summary_that_others_rest_on_is_taken_back_with_them(admin_client, ses
     refused = do(admin_client, first, "restore")
     assert "1 newer summary was built on this one." in refused.text
     assert SessionSummary.objects.filter(status="active").count() == 2
-    done = do(admin_client, first, "restore", cascade="on", confirmed="yes")
+    shown = as_shown(do(admin_client, first, "restore", cascade="on"))
+    done = do(admin_client, first, "restore", cascade="on", **shown)
     assert "and 1 newer summary no longer cover their 18 messages" in told(done)
     assert SessionSummary.objects.filter(status="restored").count() == 2
     assert state(session).cursor == 0
@@ -236,7 +237,7 @@ def test_a_press_on_the_summary_leads_to_the_page_that_asks(admin_client, sessio
     assert {"cascade", "instructions"} <= set(re.findall(r' name="(\w+)"', asked.text))
     summary.refresh_from_db()
     assert summary.status == "active"
-    do(admin_client, summary, "restore", confirmed="yes")
+    do(admin_client, summary, "restore", **as_shown(asked))
     summary.refresh_from_db()
     assert summary.status == "restored"
 

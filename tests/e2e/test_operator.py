@@ -247,6 +247,26 @@ def test_a_narrow_window_shows_the_numbers_of_the_next_request(site, operator):
     assert frame.evaluate("it => it.scrollWidth <= it.clientWidth")
 
 
+FIELDS_CUT = """
+rows => rows.filter(row => row.checkVisibility()).filter(row =>
+    row.getBoundingClientRect().right > row.closest("fieldset").getBoundingClientRect().right
+).map(row => row.textContent.trim())
+"""
+
+
+@pytest.mark.parametrize("width", [390, 700])
+def test_no_field_is_cut_off_by_its_frame_on_a_narrow_window(site, hostile, width):
+    """Django gives each the window's width; a frame that cuts what stands out hid their ends."""
+    watched = site(width=width, scheme="light")
+    log_in(watched)
+    for row in (hostile, profile("own", keep_last_n=3), hostile.owner):
+        name = row._meta.label_lower.replace(".", "_")
+        page = watched.go(reverse(f"admin:{name}_change", args=[row.pk]))
+        fields = page.locator(".form-row > div, .form-row .readonly, .form-row input")
+        assert fields.count() > 3, name
+        assert fields.evaluate_all(FIELDS_CUT) == [], name
+
+
 def test_axe_finds_nothing_on_any_page():
     """Each page in one of the four looks, drawn anew; tests.accessibility asks in all of them."""
     axe = os.environ.get("AXE", "")

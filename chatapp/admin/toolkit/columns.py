@@ -126,3 +126,14 @@ SHORT_ID = column("Id", "pk", html.short_id)
 IN_SESSION = column(
     "Session", "session", html.session_link, reads=("session__title",), instead=nameless_link
 )
+
+
+# Django's own link leads to the account, which few may see.
+OWNER = column(
+    "Owner",
+    "owner",
+    lambda owner: html.link(
+        owner.get_username(), html.keyed_url("admin:chatapp_session_owner", owner.pk)
+    ),
+    ordering="owner",
+)

@@ -35,6 +35,7 @@ from chatapp.admin.toolkit.permissions import (
     may_see_texts,
     name_for,
     nameless,
+    permitted_links,
 )
 from chatapp.ids import id_q
 from chatapp.models import Session
@@ -318,7 +319,7 @@ class ReadOnlyAdmin(PageForms):
             context |= {
                 "title": capfirst(self.opts.verbose_name),
                 "subtitle": name_for(request, obj),
-                "detail_links": self.links_for(request, obj),
+                "detail_links": permitted_links(request, self.links_for(request, obj)),
                 "live_words": self.live_words(request, obj),
                 "detail_notices": [*([hidden] if hidden else []), *self.notices_for(request, obj)],
                 "detail_panels": permitted_panels(request, panels),

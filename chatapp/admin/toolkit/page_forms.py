@@ -84,7 +84,7 @@ def is_confirmed(request: HttpRequest, sentences: Sequence[SafeString | str]) ->
     """Whether the operator has read what would happen now, and said yes to it."""
     if CONFIRMED not in request.POST:
         return False
-    return request.POST.get(PREVIEWED) in (None, _digest(sentences))
+    return request.POST.get(PREVIEWED) == _digest(sentences)
 
 
 def _digest(sentences: Sequence[SafeString | str]) -> str:

@@ -15,10 +15,11 @@ from chatapp.admin.toolkit import html
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A way to another page."""
+    """A way to another page; one that `needs_texts` is for whoever may see texts alone."""
 
     label: str
     url: str
+    needs_texts: bool = False
 
     @classmethod
     def to(cls, label: str, model: type[Model], pk: Any) -> Link:

@@ -8,6 +8,7 @@ out for whoever may not see it; a page that is made of texts alone asks `require
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -18,6 +19,7 @@ from django.utils.safestring import SafeString
 from chatapp import formatting
 from chatapp.admin.toolkit import html
 from chatapp.admin.toolkit.extension import admin_extensions
+from chatapp.admin.toolkit.page_parts import Link
 from chatapp.models import Branch, ImportJob, Session
 
 # Columns of words that people give their things; what the rows are called comes from them.
@@ -80,6 +82,12 @@ def name_for(request: HttpRequest, row: Model) -> str:
 def is_named_by_people(model: type[Model]) -> bool:
     """Whether rows of a table are called what their owners call them."""
     return any(issubclass(model, named) for named, _ in NAMES)
+
+
+def permitted_links(request: HttpRequest, links: Iterable[Link]) -> list[Link]:
+    """Return those of the links that the operator may follow."""
+    texts = may_see_texts(request)
+    return [link for link in links if texts or not link.needs_texts]
 
 
 def nameless_link(row: Model | None) -> SafeString | str:

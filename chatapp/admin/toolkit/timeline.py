@@ -52,11 +52,8 @@ class TimelineSource(Protocol):
 
     key: str
 
-    def __hash__(self) -> int:
-        """Sources are told apart by what they are: each has its compiled read."""
-
     def rows(self, session: Session) -> QuerySet[Any]:
-        """Return the session's rows in any order; of the session, only its key may be looked at."""
+        """Return the session's rows in any order."""
 
     def entries(
         self, session: Session, rows: Sequence[Any], *, texts: bool
@@ -65,6 +62,18 @@ class TimelineSource(Protocol):
 
         Without `texts` they say nothing that may quote a conversation or a server.
         """
+
+
+class CompiledSource:
+    """A source whose rows nothing but the session's key decides: their SQL is made once.
+
+    What `rows` is given has no more than that key. A source that asks for the time, or for anything
+    else that changes, is none: its first answer would hold for the process.
+    """
+
+    def rows(self, session: Session) -> QuerySet[Any]:
+        """Return the rows of the session of that key in any order."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,19 +167,30 @@ def read_timeline(
 def _newest_rows(
     session: Session, sources: Sequence[TimelineSource], *, most: int
 ) -> list[list[Any]]:
-    """Return each source's newest rows, asked for in one message: every session's page does."""
-    reads = [newest_of(source).asked(session=session.pk, most=most) for source in sources]
-    return together(*reads) if reads else []
+    """Return each source's newest rows; those of compiled ones are asked for in one message."""
+    compiled = [source for source in sources if isinstance(source, CompiledSource)]
+    reads = [newest_of(source).asked(session=session.pk, most=most) for source in compiled]
+    answered = iter(together(*reads) if reads else [])
+    return [
+        next(answered)
+        if isinstance(source, CompiledSource)
+        else list(_newest_first(source.rows(session))[:most])
+        for source in sources
+    ]
+
+
+def _newest_first(rows: QuerySet[Any]) -> QuerySet[Any]:
+    return rows.order_by("-created_at", "-pk")
 
 
 @cache
-def newest_of(source: TimelineSource) -> CompiledRead[Any]:
+def newest_of(source: CompiledSource) -> CompiledRead[Any]:
     """Return the read of a source's newest rows, whose SQL is made once."""
 
     def newest(*, session: UUID) -> QuerySet[Any]:
-        return source.rows(Session(pk=session)).order_by("-created_at", "-pk")
+        return _newest_first(source.rows(Session(pk=session)))
 
-    newest.__name__ = f"newest_of_{source.key}"
+    newest.__name__ = f"newest_of_{type(source).__name__}"
     return compiled_read(newest)
 
 
@@ -206,7 +226,7 @@ def _read_entries(
     return [made[place.key][place.pk] for place, _ in kept]
 
 
-class Replays:
+class Replays(CompiledSource):
     """Branches that repeat another with shortened tool results."""
 
     key = "replay"

@@ -1,6 +1,6 @@
 """Taking an answer in costs in proportion to its length, whatever its pieces are.
 
-Each shape is taken in at a length and at four times that length (`tests/growth.py`).
+Each shape is taken in at a length and at eight times that length (`tests/growth.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.growth import grows_too_fast
 
 LONG = "word " * 800
 """What is copied whole for each piece shows in a few thousand pieces only where they are long."""
-FEW = 400
+FEW, TIMES = 200, 8
 REQUEST = ModelRequest(messages=[user("q")], stream=True)
 ITEM = {"item_id": "m1", "output_index": 0}
 Shape = Callable[[int], object]
@@ -167,7 +167,7 @@ def no_limit_of_characters(settings):
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_an_answer_is_taken_in_at_a_cost_that_grows_with_it(name):
-    assert not grows_too_fast(SHAPES[name], FEW)
+    assert not grows_too_fast(SHAPES[name], FEW, times=TIMES)
 
 
 def test_what_copies_all_that_has_come_is_noticed():
@@ -181,7 +181,7 @@ def test_what_copies_all_that_has_come_is_noticed():
                 self.text += LONG
                 self.text.find("\0")
 
-    assert grows_too_fast(lambda count: Copying().take(count), FEW, tries=2)
+    assert grows_too_fast(lambda count: Copying().take(count), FEW, times=TIMES, tries=2)
 
 
 @pytest.mark.parametrize("name", ["calls without end", "Responses: items without end"])
