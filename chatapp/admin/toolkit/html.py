@@ -114,7 +114,10 @@ def preview(text: str | None, *, cut_at: int = PREVIEW_CHARS) -> SafeString | st
 
 
 # Sentences for users name messages by the API's address; operators open them here.
-_MESSAGE = re.compile(r"/[\w./-]*/messages/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/")
+# Looked for where an address begins alone, so that a run of slashes is read once.
+_MESSAGE = re.compile(
+    r"(?<![\w./-])/[\w./-]{0,200}/messages/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/"
+)
 
 
 def told_text(text: str | None) -> SafeString | str:
