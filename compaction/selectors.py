@@ -81,6 +81,7 @@ SENT_COLUMNS = (
     "files_created",
     "files_deleted",
     "from_hook",
+    "model",
     "next_uncached_tokens",
     "abridged",
     # What a person asked for goes on with the text that the person wrote.

@@ -63,7 +63,7 @@ def models_of(snapshot: BranchSnapshot) -> list[ModelConfig]:
 def tokens_of_calls(snapshot: BranchSnapshot, calls: int) -> int | None:
     """Return the stored tokens that a branch's first model reads in so many calls; None for any.
 
-    Of a long backlog, more where its compactions fail: most of it will be chosen without it.
+    More where its compactions fail: most of a long backlog will be chosen without it.
     """
     try:
         first = models_of(snapshot)[0]
@@ -73,8 +73,11 @@ def tokens_of_calls(snapshot: BranchSnapshot, calls: int) -> int | None:
     if first.context_window <= 0:
         return None
     most = calls * first.context_window
-    waiting = snapshot.branch.token_total - snapshot.state.covered_tokens
-    is_failing = most < waiting and circuit_breaker.is_failing(first.alias)
+    # Asked only where the newest summary came to be without it: so a run asks the same of any
+    # backlog, and nothing more where all is well.
+    asks_model = snapshot.summary_profile.summariser != "extractive"
+    was_chosen = asks_model and any(row.model == "extractive" for row in snapshot.newest)
+    is_failing = was_chosen and circuit_breaker.is_failing(first.alias)
     return max(most, TOKENS_WITHOUT_MODEL) if is_failing else most
 
 
