@@ -356,6 +356,7 @@ class TurnAttempts:
         account, metadata = self.context.account, {}
         with without_failing(_NOT_LEARNED):
             self._learn(model)
+        with without_failing(_NOT_LEARNED):
             metadata = take_in(self.session, reply, model=model, request=request, account=account)
         if reply.model != model.name:
             metadata[ASKED_MODEL] = model.name
