@@ -76,6 +76,7 @@ def _as_found(rows: Sequence[Any]) -> CompactionState | None:
     for found in rows:
         if hasattr(found, "own_pins"):
             found.pinned_sums = PinnedSums(found.own_pins, found.own_pinned_tokens)
+            found.has_pins_behind = found.pins_wait
         found.has_waiting_run = found.run_waits
         if hasattr(found, "draft_waits"):
             found.known_to_run = _known_to_run(found)
@@ -90,7 +91,6 @@ def _known_to_run(found: Any) -> KnownToRun:
         has_instructions=found.is_instructed,
         others_wait=found.others_wait,
         profile_in_force=found.counting_profile,
-        has_pins_behind=getattr(found, "pins_wait", None),
         has_bare_placeholder=getattr(found, "is_marked", None),
     )
 
@@ -101,7 +101,9 @@ def _worked_out(branch: Branch) -> CompactionState:
     if branch.parent_id is not None:
         parent = CompactionState.objects.filter(pk=branch.parent_id).first()
     name, is_own = parent.profile if parent else "", not has_ancestors(branch)
-    asked = _asked_by_run(is_own=is_own, session="session", profile=Value(name), cursor=0)
+    asked = _asked_by_run(is_own=is_own, session="session", profile=Value(name))
+    if is_own:
+        asked |= {"pins_wait": _pins_wait(branch="pk", cursor=0)}
     row: Any = Branch.objects.annotate(
         is_ahead=_of_later_program("session"),
         reach=Subquery(summaries_of(branch).values("covers_through")[:1]),
@@ -115,6 +117,7 @@ def _worked_out(branch: Branch) -> CompactionState:
         profile=name,
     )
     state.stored_cursor, state.known_to_run = state.cursor, _known_to_run(row)
+    state.has_pins_behind = getattr(row, "pins_wait", None)
     if not state.cursor:
         state.pinned_sums = PinnedSums(0, 0)
     return _without_later(state) if row.is_ahead else state
@@ -145,11 +148,12 @@ def _told_of_state(
     cursor = OuterRef(f"{state}cursor")
     if for_run:
         profile = OuterRef(f"{state}profile")
-        told |= _asked_by_run(is_own=is_own, branch=branch, profile=profile, cursor=cursor)
+        told |= _asked_by_run(is_own=is_own, branch=branch, profile=profile)
     if is_own:
         pins = own_pinned_sums(OuterRef(branch), through=cursor)
         told["own_pins"] = Coalesce(Subquery(pins.values("count")), 0)
         told["own_pinned_tokens"] = Coalesce(Subquery(pins.values("total")), 0)
+        told["pins_wait"] = _pins_wait(branch=branch, cursor=cursor)
     return told
 
 
@@ -186,7 +190,6 @@ def _asked_by_run(
     session: str = "branch__session",
     branch: str = "pk",
     profile: Any,
-    cursor: Any,
 ) -> dict[str, Exists | Subquery]:
     """Return what KnownToRun says, as columns of the query of a state, or of a branch without."""
     summaries = SessionSummary.objects.all()
@@ -199,10 +202,14 @@ def _asked_by_run(
     }
     if not is_own:
         return asked
-    own = Message.objects.filter(branch=OuterRef(branch))
-    pinned = own.filter(position__gt=cursor, pinned=True, kind__in=Message.SPOKEN)
-    marks = bare(own.filter(kind=Message.Kind.PLACEHOLDER))
-    return asked | {"pins_wait": Exists(pinned), "is_marked": Exists(marks)}
+    marks = bare(Message.objects.filter(branch=OuterRef(branch), kind=Message.Kind.PLACEHOLDER))
+    return asked | {"is_marked": Exists(marks)}
+
+
+def _pins_wait(*, branch: str, cursor: Any) -> Exists:
+    """Return whether a branch's own message behind the cursor is pinned."""
+    own = Message.objects.filter(branch=OuterRef(branch), kind__in=Message.SPOKEN)
+    return Exists(own.filter(position__gt=cursor, pinned=True))
 
 
 def ensure_state(

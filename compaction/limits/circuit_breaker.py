@@ -17,7 +17,7 @@ from uuid import UUID
 
 from django.db.models import Exists, F, Q, QuerySet
 
-from chatapp.compiled import compiled_update
+from chatapp.compiled import compiled_read, compiled_update
 from chatapp.conf import chatapp_settings
 from chatapp.database import database_now
 from chatapp.messages.wire import Cleaner
@@ -112,7 +112,12 @@ def record_failure(model: str, worker: UUID, error_text: str) -> None:
 
 
 def record_success(model: str, worker: UUID) -> None:
-    """Close the model's breaker: one UPDATE, which matches no row where nothing had failed."""
+    """Close the model's breaker; where nothing had failed, one read tells, and nothing is written.
+
+    It is looked at now: what other workers' calls came to since this one's began counts, too.
+    """
+    if not _failures_of.first(model=model[:MODEL_CHARS]):
+        return
     if _close_where_failed(model=model[:MODEL_CHARS], now=database_now()):
         event("breaker_closed", model=model, worker=worker)
         _end_waiting()
@@ -122,8 +127,16 @@ def record_success(model: str, worker: UUID) -> None:
 def _close_where_failed(
     *, model: str, now: datetime
 ) -> tuple[QuerySet[ModelBreaker], dict[str, object]]:
-    failed = _rows(model).filter(Q(failures__gt=0) | Q(opened_at__isnull=False))
-    return failed, _closed() | {"changed_at": now}
+    return _failed(model), _closed() | {"changed_at": now}
+
+
+@compiled_read
+def _failures_of(*, model: str) -> QuerySet[ModelBreaker, str]:
+    return _failed(model).values_list("pk", flat=True)
+
+
+def _failed(model: str) -> QuerySet[ModelBreaker]:
+    return _rows(model).filter(Q(failures__gt=0) | Q(opened_at__isnull=False))
 
 
 def give_back(model: str, worker: UUID) -> None:

@@ -36,7 +36,6 @@ class KnownToRun:
     # Whether runs wait that are not a rule's.
     others_wait: bool
     profile_in_force: int | None
-    has_pins_behind: bool | None = None
     # Whether a placeholder of old data stands for messages without a summary's row.
     has_bare_placeholder: bool | None = None
 
@@ -112,6 +111,8 @@ class CompactionState(models.Model):
     stored_cursor: int = 0
     # The tokens of pinned messages up to there, where whoever read the row asked for them, too.
     pinned_sums: PinnedSums | None = None
+    # Whether any stands behind it; None where that was not asked for.
+    has_pins_behind: bool | None = None
     stored_cache_expires_at: datetime | None = None
     # Whether a summary of a later program covers what stands behind the cursor, as far as that was
     # asked for (branches/leases.state_of).
@@ -174,12 +175,7 @@ class CompactionState(models.Model):
     @property
     def has_no_pins_behind(self) -> bool:
         """Whether it is known that no pinned message stands behind the cursor."""
-        known = self.known_to_run
-        return (
-            known is not None
-            and known.has_pins_behind is False
-            and self.cursor >= self.stored_cursor
-        )
+        return self.has_pins_behind is False and self.cursor >= self.stored_cursor
 
     @property
     def is_consolidating(self) -> bool:

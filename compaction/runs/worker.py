@@ -349,8 +349,8 @@ def _as_stored(run: CompactionRun, before: BranchSnapshot) -> BranchSnapshot | N
     if run.status != Status.SUCCEEDED or state is None or known is None or not is_own:
         return None
     state.branch = before.branch
-    if before.state.has_no_pins and known.has_pins_behind is False:
-        state.pinned_sums = before.state.pinned_sums
+    if before.state.has_no_pins and before.state.has_pins_behind is False:
+        state.pinned_sums, state.has_pins_behind = before.state.pinned_sums, False
         is_instructed = known.has_instructions or bool(run.instructions)
         state.known_to_run = replace(known, has_draft=False, has_instructions=is_instructed)
     found = _as_it_is_now(run, before, state)

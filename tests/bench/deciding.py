@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from chatapp import transcript
 from chatapp.context.backend import context_backend
@@ -50,19 +51,25 @@ def measure(sizes: Sizes) -> Iterator[Row]:
 def _rows(count: int, session: Session, sizes: Sizes) -> Iterator[Row]:
     for preset in PRESETS:
         assign_profile(fresh(session), preset)
-        name = f"decide and cut, nothing summarised, {preset}"
-        yield _row(name, count, session, _decide_and_cut, sizes, AIM)
+        yield from _decisions(f"nothing summarised, {preset}", count, session, sizes)
     yield _rows_of_a_cut(count, session)
     summarise_all_but(session, min(DUE, count // 2))
     for preset in PRESETS:
         assign_profile(fresh(session), preset)
-        name = f"decide and cut, {DUE} behind the cursor, {preset}"
-        yield _row(name, count, session, _decide_and_cut, sizes, AIM)
+        yield from _decisions(f"{DUE} behind the cursor, {preset}", count, session, sizes)
     assign_profile(fresh(session), "")
-    yield _row("for comparison: two bare queries", count, session, _two_queries, sizes)
     summarise_all_but(session, min(NOT_DUE, count // 4))
     yield _row("prepare, nothing due", count, session, _prepare, sizes)
     yield _row("append one message", count, session, _append, sizes)
+
+
+def _decisions(state: str, count: int, session: Session, sizes: Sizes) -> Iterator[Row]:
+    """Yield the row of a decision, and that of a bare query which reads as many rows."""
+    yield _row(f"decide and cut, {state}", count, session, _decide_and_cut, sizes, AIM)
+    with counted_reads() as reads:
+        _decide_and_cut(fresh(session))
+    read = partial(_read_plainly, rows=reads.rows)
+    yield _row(f"as many rows, plainly, {state}", count, session, read, sizes)
 
 
 def _row(name: str, count: int, session: Session, work: Act, sizes: Sizes, aim: str = "") -> Row:
@@ -89,11 +96,11 @@ def _prepare(session: Session) -> None:
     context_backend.prepare(session)
 
 
-def _two_queries(session: Session) -> None:
-    """Read the branch's state and 40 rows as plainly as Django can, and decide nothing."""
+def _read_plainly(session: Session, *, rows: int) -> None:
+    """Read so many rows as plainly as Django can, the branch's state among them; decide nothing."""
     CompactionState.objects.select_related("branch").get(pk=session.active_branch_id)
     newest = Message.objects.filter(branch=session.active_branch_id).order_by("-position")
-    list(newest[:DUE])
+    list(newest[: rows - 1])
 
 
 def _decide_and_cut(session: Session) -> None:

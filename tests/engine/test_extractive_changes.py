@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compaction.engine.extractive.changes import with_note, without_note
-from compaction.engine.provenance import UnitKind
+from compaction.engine.extractive.changes import with_changes, with_note, without_note
+from compaction.engine.provenance import Unit, UnitKind
 from tests.engine.extractive_support import CHATTER, item, section, summarize, talk, units_in
+from tests.growth import grows_too_fast
 
 
 def lines(*texts: str) -> list[str]:
@@ -279,3 +280,35 @@ def test_a_note_is_read_back():
         "replaces RabbitMQ",
     )
     assert without_note("It rained (a little)") == ("It rained (a little)", "")
+
+
+def test_a_thing_that_is_named_and_corrected_again_and_again_costs_in_proportion():
+    def correct(count: int) -> list[Unit]:
+        units = [
+            unit
+            for n in range(count)
+            for unit in (
+                _said(f"Module number {n} {_word(n)} is built on ALPHA-1.", 2 * n, "alpha-1"),
+                _said(
+                    f"Sorry, module number {n} {_word(n)} is built on BETA-2, not on ALPHA-1.",
+                    2 * n + 1,
+                    "beta-2",
+                    "alpha-1",
+                ),
+                _said(f"Suite {_word(n)} of ALPHA-1 stays green.", 2 * n + 1, "alpha-1"),
+            )
+        ]
+        return with_changes(units)
+
+    kept = {unit.text for unit in correct(4)}
+    assert not any(text.startswith("Module") for text in kept)
+    assert not grows_too_fast(lambda count: len(correct(count)), 200)
+
+
+def _said(text: str, position: int, *entities: str) -> Unit:
+    return Unit(text, UnitKind.FACT, "", position, position, 0, len(text), entities)
+
+
+def _word(number: int) -> str:
+    """Return a word of its own for each number."""
+    return "".join(chr(ord("a") + int(digit)) for digit in f"{number * 7919 % 99991:05}")

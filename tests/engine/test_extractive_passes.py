@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from compaction.engine.extractive.material import gather_units
-from compaction.engine.extractive.summarizer import language_of_request
+from compaction.engine.extractive import changes
+from compaction.engine.extractive import material as materials
+from compaction.engine.extractive.material import Material, gather_units, read_of
+from compaction.engine.extractive.summarizer import ExtractiveSummarizer, language_of_request
 from compaction.engine.provenance import UnitKind
 from compaction.engine.types import SummaryRequest
 from tests.engine.extractive_support import (
@@ -239,3 +242,33 @@ def test_a_summary_that_is_carried_on_counts_as_input():
     answer = summarize(item(CHATTER), previous=previous, ratio=0.9)
     counter = QuarterCounter()
     assert answer.input_tokens == counter.count(CHATTER) + counter.count(previous)
+
+
+def test_what_was_taken_back_is_looked_for_once_in_a_pass(monkeypatch):
+    items = talk(
+        *(f"{said} {CHATTER}" for said in ("The gate is D07.", "The hotel is the Granary.")),
+        *(f"{said} {CHATTER}" for said in ("Sorry, the gate is E11.", "We fly at 9.")),
+    )
+    summarizer = ExtractiveSummarizer(counter=QuarterCounter())
+    first = summarizer.summarize(SummaryRequest(kind="chunk", items=items[:2], target_tokens=400))
+    looks: list[int] = []
+
+    def with_changes(units, **people):
+        looks.append(len(units))
+        return changes.with_changes(units, **people)
+
+    monkeypatch.setattr(materials, "with_changes", with_changes)
+    later = tuple(items[2:])
+    held = read_of(later)
+    request = SummaryRequest(
+        kind="update",
+        items=later,
+        target_tokens=400,
+        previous=first.text,
+        units=first.units,
+    )
+    answer = summarizer.summarize(request)
+    measured = Material(replace(request, previous="")).units
+    assert "(replaces D07)" in answer.text
+    assert measured is held.gathered(request).units
+    assert len(looks) == 1

@@ -46,6 +46,9 @@ REMEMBERED = 24
 LOOKED_AT_BEFORE = 24
 """A correction that shares no word with what it corrects means something said just before: so many
 statements are looked at."""
+MOST_MENTIONS = 240
+"""Of a thing whose value changed, the newest are looked at: a session may name it a thousand times
+and correct it as often."""
 ENOUGH_IN_COMMON = 1.5
 FEWEST_IN_BOTH = 2
 """Things that a statement names which says a value and the one that it had before."""
@@ -366,8 +369,10 @@ def _forget(old: Stated, value: str, key: str, past: _Past) -> None:
     mentions = past.naming(key)
     is_topic = len(mentions) > TOPIC_MENTIONS
     subject = _subject(old, key)
-    for index in mentions:
+    for index in mentions[-MOST_MENTIONS:]:
         other = past.statements[index]
+        if other.gone:
+            continue
         about = _subject(other, key)
         # "Then NATS it is" has no subject of its own, and is about what was said before.
         is_same = are_alike(subject, about) if about else other.unit.position > old.unit.position

@@ -32,7 +32,8 @@ OF_A_SUMMARY = "summary"
 class _Gathered:
     """All clauses of messages and of what was summarised before them: texts, and kept units."""
 
-    before: tuple[str, tuple[str, ...], tuple[Unit, ...]]
+    asked: list[tuple[str, tuple[str, ...], tuple[Unit, ...]]]
+    before: tuple[list[Unit], tuple[Unit, ...]]
     units: list[Unit]
 
     @cached_property
@@ -50,11 +51,19 @@ class ReadItems:
 
     def gathered(self, request: SummaryRequest) -> _Gathered:
         """Return what the messages offer together with what a request has from before."""
-        before = (request.previous, request.texts, request.units)
+        asked = (request.previous, request.texts, request.units)
+        for one in self._gathered:
+            if asked in one.asked:
+                return one
+        # A text of which every line is a kept unit offers nothing: with it and without it, the
+        # same was said, and what of it was taken back is looked for once.
+        before = (_carried(request), request.units)
         for one in self._gathered:
             if one.before == before:
+                one.asked.append(asked)
                 return one
-        found = _Gathered(before=before, units=gather_units(request, self.units))
+        units = _gathered_from(request, before[0], self.units)
+        found = _Gathered(asked=[asked], before=before, units=units)
         self._gathered.append(found)
         return found
 
@@ -105,14 +114,22 @@ class Material:
         return self._read.gathered(self.request).candidates
 
 
-def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) -> list[Unit]:
+def gather_units(request: SummaryRequest) -> list[Unit]:
     """Return everything that a request offers, in time order, what was taken back left out.
 
     These are the units kept by earlier passes, lines of earlier summaries that are none of them,
-    and the clauses of the messages. What is said twice stands where it was said last. `said` are
-    those clauses, where somebody has found them already.
+    and the clauses of the messages. What is said twice stands where it was said last.
     """
-    kept = _since_answered(request.units) if request.items else list(request.units)
+    return _gathered_from(request, _carried(request), units_of(request.items))
+
+
+def _kept(request: SummaryRequest) -> list[Unit]:
+    return _since_answered(request.units) if request.items else list(request.units)
+
+
+def _carried(request: SummaryRequest) -> list[Unit]:
+    """Return the lines of earlier summaries that are no kept units."""
+    kept = _kept(request)
     known = {line_key(unit.text) for unit in kept}
     named = {key for unit in kept for key in unit.entities}
     texts = (request.previous, *request.texts)
@@ -131,8 +148,14 @@ def gather_units(request: SummaryRequest, said: Sequence[Unit] | None = None) ->
             is_known = is_known or bool(pieces.of(unit.text))
             if not is_known and any(map(str.isalnum, unit.text)):
                 carried.append(unit)
-    said = units_of(request.items) if said is None else said
-    units = [*carried, *kept, *said]
+    return carried
+
+
+def _gathered_from(
+    request: SummaryRequest, carried: Sequence[Unit], said: Sequence[Unit]
+) -> list[Unit]:
+    """Return what was carried, kept and said, each once, without what was taken back."""
+    units = [*carried, *_kept(request), *said]
     alone: list[Unit] = []
     seen: tuple[set[str], set[str]] = set(), set()
     for unit in reversed(units):

@@ -8,7 +8,6 @@ same words up to the value, or to have the same words in another order.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from itertools import pairwise
 
 from chatapp.messages.patterns import lazy_pattern
@@ -248,18 +247,35 @@ def said_instead(old: str, new: str) -> Entity | None:
     "The Orchard fell through; the venue is the Granary": one clause says again what was said, and
     the rest names the value that it was said with.
     """
-    if AS_WELL.search(new) or is_doubted(new):
+    clauses = _clauses_of(new)
+    if not clauses:
         return None
-    ends = [0, *(mark.end() for mark in _CLAUSE.finditer(new)), len(new)]
-    for start, end in pairwise(ends):
-        clause = _JOINED.sub("", new[start:end].rstrip(_ENDS_OF_CLAUSE))
-        rest = new[:start] + new[end:]
-        before, after = _plain(old, becomes=True), _plain(clause, becomes=True)
-        before, after = _NEW_ONE.sub("", before), _NEW_ONE.sub("", after)
-        value = _named_value(before, after, clause, is_anew=True)
-        if value is not None and value.text.casefold() in rest.casefold():
-            return value
+    before = _NEW_ONE.sub("", _plain(old, becomes=True))
+    values = {one.text.casefold() for one in find_entities(before)}
+    for clause, after, rest in clauses:
+        # The slow comparison comes last: most clauses stand beside none of the older values.
+        if any(value in rest for value in values):
+            value = _named_value(before, after, clause, is_anew=True)
+            if value is not None and value.text.casefold() in rest:
+                return value
     return None
+
+
+@remembered(longest=LONGEST_REMEMBERED)
+def _clauses_of(text: str) -> tuple[tuple[str, str, str], ...]:
+    """Return each clause of a text, the same as it is compared, and the rest in small letters.
+
+    There is none where the text takes nothing back: it is compared with many older ones.
+    """
+    if AS_WELL.search(text) or is_doubted(text):
+        return ()
+    ends = [0, *(mark.end() for mark in _CLAUSE.finditer(text)), len(text)]
+    found = []
+    for start, end in pairwise(ends):
+        clause = _JOINED.sub("", text[start:end].rstrip(_ENDS_OF_CLAUSE))
+        plain = _NEW_ONE.sub("", _plain(clause, becomes=True))
+        found.append((clause, plain, (text[:start] + text[end:]).casefold()))
+    return tuple(found)
 
 
 def _renewed(old: str, new: str) -> Entity | None:
@@ -344,9 +360,11 @@ def _turned_round(old: str, new: str) -> Entity | None:
     return None
 
 
-def _others(text: str, value: Entity) -> Counter[str]:
+@remembered(longest=LONGEST_REMEMBERED)
+def _others(text: str, value: Entity) -> list[str]:
+    """Return the other words of a text, sorted: each text is compared with many."""
     rest = f"{text[: value.start]} {text[value.end :]}"
-    return Counter(word.casefold() for word in TOKEN.findall(rest))
+    return sorted(word.casefold() for word in TOKEN.findall(rest))
 
 
 def _is_value(text: str, one: Entity) -> bool:
