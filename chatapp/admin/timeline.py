@@ -94,7 +94,7 @@ class AuditEntries(CompiledSource):
         return TimelineEntry(
             at=row.created_at,
             title=row.title,
-            label="By a person" if by else "Audit log",
+            label="By a rule" if row.is_by_rule else "By a person" if by else "Audit log",
             tone="busy",
             reason=row.text,
             numbers=[("By", by)] if by else [],

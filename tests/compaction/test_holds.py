@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.db import connection
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from chatapp import transcript
+from chatapp.admin.toolkit import html
 from chatapp.audit import AuditEntry, record
 from chatapp.erasure import erase_user
 from chatapp.models import Message
@@ -101,7 +105,7 @@ MAY_BREAK = (
     ],
 )
 def test_the_window_breaks_it_and_that_is_said(
-    outgrown, owner, model_server, preset, foreseen, told_then
+    outgrown, owner, model_server, admin_client, preset, foreseen, told_then
 ):
     session = outgrown(preset)
     summary = SessionSummary.objects.get()
@@ -124,6 +128,13 @@ def test_the_window_breaks_it_and_that_is_said(
     assert told.actor is None
     # A name would outlast its person: who held it is who restored it.
     assert told.text.startswith("The window broke the hold:")
+    timeline = admin_client.get(reverse("admin:chatapp_session_timeline", args=[session.pk])).text
+    by_a_rule = r"By a rule</span> <b>Hold broken</b>"
+    assert len(re.findall(by_a_rule, timeline)) == 1
+    assert len(re.findall(r"By a person</span> <b>Restored</b>", timeline)) == 1
+    listed = admin_client.get(html.list_url(AuditEntry, session__id__exact=session.pk)).text
+    assert "A rule</span>" in listed
+    assert "Nobody</span>" not in listed
     assert AuditEntry.objects.get(session=session, action="restored").actor == owner
     # The operator's instructions are those of the new summary.
     assert f"Keep {code(3)}." in model_server.summarising()[calls].text
