@@ -184,8 +184,8 @@ def test_the_sentence_of_a_sessions_budget(session, limit):
     spend(session, ago=15, calls=1234)
     assert overspent(session, now=NOW).sentence == (
         "The budget of the session is used up: summarising this session took 1,234 model calls "
-        "within an hour, and the limit is 1,200. Nothing was summarised. It goes on at 28 Nov 2026, "
-        "10:45:00 UTC, or at once when COMPACTION_SESSION_CALLS_PER_HOUR is raised."
+        "within an hour, and the limit is 1,200. Nothing was summarised. It goes on at "
+        "28 Nov 2026, 10:45:00 UTC, or at once when COMPACTION_SESSION_CALLS_PER_HOUR is raised."
     )
 
 
