@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import uuid4
 
 import pytest
 from django.db import connection
@@ -227,6 +228,26 @@ def test_the_window_breaks_it_in_a_profile_without_its_rule(outgrown, owner, mod
     say(session, "And now?")
     assert state(session).cursor > 0
     assert AuditEntry.objects.filter(session=session, action="hold_broken").exists()
+
+
+def test_the_page_of_the_state_names_who_holds_the_branch_and_which_worker_has_it(
+    session, owner, admin_client
+):
+    """The person stood as the worker, and the worker nowhere."""
+    compact(session)
+    take_back(session, owner)
+    worker = uuid4()
+    CompactionState.objects.update(lease_owner=worker)
+    address = reverse("admin:compaction_compactionstate_change", args=[state(session).pk])
+    shown = admin_client.get(address).text
+    found = {
+        name: re.search(rf"<label>{name}:</label> <div class=\"readonly\">(.*?)</div>", shown)[1]
+        for name in ("Lease owner", "Held by")
+    }
+    assert f'title="{worker}"' in found["Lease owner"]
+    assert found["Held by"] == (
+        f'<a href="{reverse("admin:chatapp_session_owner", args=[owner.pk])}">{owner.username}</a>'
+    )
 
 
 # --- forks and replays ----------------------------------------------------------------------------
