@@ -18,6 +18,8 @@ from chatapp.ids import new_id, short_id
 MOST_ENTRIES = 1000
 MOST_TEXT_CHARS = 500
 MOST_ACTION_CHARS = 40
+# What ends by a rule, and not by a person, whose entry may lack its name as well.
+_BY_A_RULE = frozenset({"hold_broken"})
 
 
 class AuditEntry(models.Model):
@@ -62,6 +64,11 @@ class AuditEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.title} ({short_id(self.id)})"
+
+    @property
+    def is_by_rule(self) -> bool:
+        """Whether a rule did it, and nobody."""
+        return self.action in _BY_A_RULE
 
     @property
     def title(self) -> str:

@@ -54,6 +54,11 @@ def when(moment: Any) -> str:
     return str(localize(timezone.localtime(moment))) if moment else "—"
 
 
+def when_utc(moment: datetime) -> str:
+    """Return a time for a sentence that is stored, and read where clocks may differ."""
+    return f"{date_format(moment.astimezone(UTC), 'j M Y, H:i:s')} UTC"
+
+
 def clock(moment: datetime | None) -> str:
     """Return a time, short: 14:05; with the day where that is another one, and so with the year."""
     if moment is None:

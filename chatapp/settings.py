@@ -170,7 +170,9 @@ Q_CLUSTER = {
 
 # --- web ------------------------------------------------------------------------------------------
 
-LANGUAGE_CODE = "en-us"
+# For its dates, the same on every page: 30 Nov 2026, 22:04. The words are Django's English.
+LANGUAGE_CODE = "en-ie"
+LANGUAGES = [("en-ie", "English")]
 TIME_ZONE = server.time_zone
 USE_I18N = True
 USE_TZ = True

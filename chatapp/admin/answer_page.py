@@ -72,9 +72,12 @@ _PARAMETERS = {
 }
 
 
-def given_links(message: Message) -> list[Link]:
-    """Return the way to what an answer was given; none for what is no answer."""
-    if message.role != Message.Role.ASSISTANT or message.kind != Message.Kind.MESSAGE:
+def given_links(message: Message, *, is_recorded: bool) -> list[Link]:
+    """Return the way to what an answer was given; none where no such record was written.
+
+    An imported answer has none, nor has what is no answer.
+    """
+    if not is_recorded:
         return []
     url = answer_request_url(message.pk)
     return [Link(label="What it was given", url=url, needs_texts=True)]

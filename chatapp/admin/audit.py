@@ -37,7 +37,7 @@ def _actions() -> list[tuple[str, str]]:
 
 
 def _who(entry: AuditEntry) -> SafeString | str:
-    return name_of(entry.actor) or html.badge("Nobody", "")
+    return name_of(entry.actor) or html.badge("A rule" if entry.is_by_rule else "Nobody", "")
 
 
 @admin.register(AuditEntry)
@@ -63,7 +63,7 @@ class AuditEntryAdmin(WideList):
 
     short_id = SHORT_ID
     title_shown = column("What was done", "title", str, reads=("action",))
-    who = column("By", _who, reads=("actor__username",))
+    who = column("By", _who, reads=("action", "actor__username"))
     # Ids and numbers alone: no words of a conversation (chatapp/audit.py).
     text_shown = column("In words", "text", str)
     in_session = IN_SESSION

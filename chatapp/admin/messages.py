@@ -49,7 +49,7 @@ from chatapp.groups import group_of
 from chatapp.llm.answer_ends import AnswerEnd, end_of
 from chatapp.messages.pairing import answers
 from chatapp.messages.wire import CUT_FROM, REPLAY_OF
-from chatapp.models import Branch, Message, MessageOriginal, Session
+from chatapp.models import AnswerRequest, Branch, Message, MessageOriginal, Session
 from chatapp.part_store import PartReader
 from chatapp.selectors import whole_content
 
@@ -270,7 +270,7 @@ class MessageAdmin(AnswerPage, WideList):
     def links_for(self, request: HttpRequest, obj: Message) -> list[Link]:
         """Return the ways to the session and to the messages around this one."""
         return [
-            *given_links(obj),
+            *given_links(obj, is_recorded=_is_recorded(obj)),
             Link.to("Session", Session, obj.session_id),
             Link(label="Branch's messages in order", url=messages_url(obj.branch_id)),
             *original_links(obj),
@@ -283,6 +283,12 @@ class MessageAdmin(AnswerPage, WideList):
         panels = [panel for draw in draws if (panel := draw(request, obj)) is not None]
         calls = calls_panel(obj)
         return [calls, *panels] if calls is not None else panels
+
+
+def _is_recorded(message: Message) -> bool:
+    """Whether it was stored what the request of an answer was made of; asked for answers alone."""
+    is_answer = message.role == Message.Role.ASSISTANT and message.kind == Message.Kind.MESSAGE
+    return is_answer and AnswerRequest.objects.filter(message=message.pk).exists()
 
 
 def original_links(message: Message) -> list[Link]:
@@ -345,6 +351,7 @@ def shown_messages() -> QuerySet[Message]:
         summary_start=Left("summary", html.PREVIEW_CHARS),
         marks=KT("metadata__summary_id"),
         went_without=F("request__left_out"),
+        record=F("request__pk"),
     ).only(*_COLUMNS)
 
 
@@ -414,7 +421,7 @@ def _shown(row: Any, status: MessageStatus) -> dict[str, Any]:
         "role": _role(row),
         "tool": tool,
         "text": shown,
-        "given": given_links(row),
+        "given": given_links(row, is_recorded=row.record is not None),
         "tokens": "" if is_placeholder else formatting.number(row.tokens),
         "status": status,
     }

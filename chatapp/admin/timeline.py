@@ -94,7 +94,7 @@ class AuditEntries(CompiledSource):
         return TimelineEntry(
             at=row.created_at,
             title=row.title,
-            label="By a person" if by else "Audit log",
+            label="By a rule" if row.is_by_rule else "By a person" if by else "Audit log",
             tone="busy",
             reason=row.text,
             numbers=[("By", by)] if by else [],
@@ -131,7 +131,7 @@ class IncompleteAnswers(CompiledSource):
             reason=left_out_sentence(told) if told else "",
             means="What was left out is stored as it was; only this answer's request lacked it.",
             links=[
-                *(given_links(answer) if texts else []),
+                *(given_links(answer, is_recorded=True) if texts else []),
                 Link.to("Answer", Message, answer.pk),
                 Link.to("Branch", Branch, answer.branch_id),
             ],

@@ -17,6 +17,8 @@ from chatapp.admin.toolkit.permissions import holds, may_see_texts
 from chatapp.erasure import Erased, erase_user, told, what_erasing_takes
 
 MOST_AT_ONCE = 20
+# Of Django's own user; one of a project may lack them.
+TIMES = ("last_login", "date_joined")
 NAMELESS = "a person"
 
 
@@ -24,6 +26,11 @@ class ErasingPeople(admin.ModelAdmin):  # type: ignore[type-arg]
     """Adds the action, and the way to the owner's page, to whatever pages users have."""
 
     change_form_template = "admin/chatapp/user.html"
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Add the times that nobody sets by hand: so they read as on every other page."""
+        own: Any = super().get_readonly_fields(request, obj)
+        return (*own, *(name for name in TIMES if hasattr(self.model, name)))
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
         """Name only the users to who may not see texts: sessions go by their titles."""

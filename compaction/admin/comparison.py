@@ -32,7 +32,6 @@ from compaction.engine.profile import PRESETS
 
 COMPARE = "compaction_compare_profiles"
 MOST_SESSIONS = 20
-REFRESH_SECONDS = 2
 EMBEDDED_WORDS = "chosen sentences, no model"
 _WORD = re.compile(r"[^\s,]+")
 
@@ -182,10 +181,7 @@ def _job_page(request: HttpRequest, job: jobs.ComparisonJob) -> HttpResponse:
         shown["may_go_on"] = is_priced and may_run(request)
     elif not job.is_over:
         shown["said"] = _said(job)
-    response = _page(request, shown)
-    if not job.is_over:
-        response["Refresh"] = str(REFRESH_SECONDS)
-    return response
+    return _page(request, shown)
 
 
 def _said(job: jobs.ComparisonJob) -> str:

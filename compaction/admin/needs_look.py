@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpR
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 
@@ -70,15 +71,29 @@ def _run_again(request: HttpRequest, item: LookItem) -> SafeString:
     return queued(retry_run(rows.get(pk=item.row), requested_by=request.user))
 
 
-def _restart(request: HttpRequest, item: LookItem) -> str:
+def _restart(request: HttpRequest, item: LookItem) -> SafeString | str:
     runs = restart_branch(UUID(item.subject))
-    return f"The branch is free; {formatting.plural(runs, 'run')} started again."
+    told = f"The branch is free; {formatting.plural(runs, 'run')} started again."
+    return _with_session(request, _branch_of(item), told)
 
 
-def _lift(request: HttpRequest, item: LookItem) -> str:
-    branch = Branch.objects.select_related("session").get(pk=item.subject)
+def _lift(request: HttpRequest, item: LookItem) -> SafeString | str:
+    branch = _branch_of(item)
     lift_hold(branch.session, by=request.user, branch=branch)
-    return "The hold is lifted: the profile's rules count again."
+    told = "The hold is lifted: the profile's rules count again."
+    return _with_session(request, branch, told)
+
+
+def _branch_of(item: LookItem) -> Branch:
+    return Branch.objects.select_related("session").get(pk=item.subject)
+
+
+def _with_session(request: HttpRequest, branch: Branch, told: str) -> SafeString | str:
+    """Return a sentence with the way back: what was done is off the list, and told of there."""
+    if not may_view(request, Session):
+        return told
+    named = f"Session {formatting.short_id(branch.session_id)}"
+    return format_html("{} {}", told, html.row_link(branch.session, named))
 
 
 ACTS: Mapping[str, LookAct] = {

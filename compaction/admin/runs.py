@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, preview
+from chatapp.admin.toolkit.columns import IN_SESSION, SHORT_ID, column, person, preview
 from chatapp.admin.toolkit.lists import CREATED_SINCE, Day, one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
@@ -105,7 +105,7 @@ class CompactionRunAdmin(WideList):
                 "why",
                 "started_by",
                 "mode",
-                "requested_by",
+                "requested_by_shown",
                 "profile",
                 "kept_verbatim",
                 "replaces",
@@ -119,7 +119,7 @@ class CompactionRunAdmin(WideList):
                 "switch_to": "switch_to_id",
                 "new_label": "switch_label",
                 "replaces_instructions": "replaces_instructions",
-                "requested_by": "requested_by_id",
+                "requested_by_shown": "requested_by_id",
                 "replaces": "replaces_id",
                 "instructions_text": "instructions",
                 "carried_text": "carried_instructions",
@@ -205,6 +205,7 @@ class CompactionRunAdmin(WideList):
 
     error_start = preview("Error", "error_begin", cut_at=ERROR_CHARS)
     instructions_text = lists.INSTRUCTIONS
+    requested_by_shown = person("Requested by", "requested_by")
     carried_text = column("Carried on", "carried_instructions", html.stored_text)
     new_label = column("New name of the branch", "switch_label", html.stored_text)
     paid = lists.COST

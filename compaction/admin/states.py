@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from chatapp import formatting
 from chatapp.admin.toolkit import html
-from chatapp.admin.toolkit.columns import column
+from chatapp.admin.toolkit.columns import column, person
 from chatapp.admin.toolkit.lists import one_row
 from chatapp.admin.toolkit.model_admin import WideList
 from chatapp.admin.toolkit.page_parts import Link, Panel, Section, Table
@@ -86,10 +86,11 @@ class CompactionStateAdmin(WideList):
         Section(title="Summarised", fields=("reach", "covered", "last_consolidated_at")),
         Section(
             title="Work",
-            fields=("activity", "held_by", "lease_expires_at", "asked_again"),
+            fields=("activity", "lease_owner_shown", "lease_expires_at", "asked_again"),
         ),
         Section(
-            title="Hold of a restore", fields=("held_through", "held_by", "held_at", "held_until")
+            title="Hold of a restore",
+            fields=("held_through", "held_by_shown", "held_at", "held_until"),
         ),
         Section(title="Later", fields=("failures", "backoff_until", "next_check_at")),
     )
@@ -111,9 +112,10 @@ class CompactionStateAdmin(WideList):
             return html.badge(f"Held {until_words(state)}", "busy")
         return "Idle"
 
-    held_by = column("Lease owner", "lease_owner", html.short_id)
+    lease_owner_shown = column("Lease owner", "lease_owner", html.short_id)
     reach = column("Up to position", "cursor", formatting.place)
     held_through = column("Held through position", "hold_through", formatting.place)
+    held_by_shown = person("Held by", "held_by")
 
     @admin.display(description="Summarised")
     def covered(self, state: CompactionState) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 
 from chatapp.audit import record
 from chatapp.database import database_now
+from chatapp.formatting import when_utc
 from chatapp.ids import short_id
 from chatapp.models import Branch
 from chatapp.transcript import lock_some_branches
@@ -118,8 +119,7 @@ def snooze(item: LookItem, *, until: datetime, by: Any) -> LookMark:
         raise CompactionError("That time is over: name a later one.")
     mark = _mark(item, marked_by=by, marked_at=now, done_at=None, hidden_until=until)
     _floors(item.kind).delete()
-    moment = until.astimezone(UTC)
-    _tell(mark, "look_snoozed", f"is off the list until {moment:%Y-%m-%d %H:%M} UTC", by=by)
+    _tell(mark, "look_snoozed", f"is off the list until {when_utc(until)}", by=by)
     return mark
 
 

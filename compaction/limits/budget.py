@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from django.db.models.expressions import Combinable
 from django.db.models.functions import Coalesce, JSONObject
 from django.utils import timezone
 
+from chatapp.formatting import when_utc
 from chatapp.models import Session
 from compaction.conf import compaction_settings
 from compaction.models import CompactionRun, MemoryRun
@@ -278,6 +279,6 @@ def _sentence(budget: _Budget, session: Session, spent: int, frees_at: datetime)
     return (
         f"The budget of the {whose} is used up: summarising {where} took {spent:,} {unit} within "
         f"an hour, and the limit is {budget.limit:,}. Nothing was summarised. It goes on at "
-        f"{frees_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC, or at once when "
+        f"{when_utc(frees_at)}, or at once when "
         f"COMPACTION_{budget.key.upper()} is raised."
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db.models import Exists, F, Q, QuerySet
@@ -20,6 +20,7 @@ from django.db.models import Exists, F, Q, QuerySet
 from chatapp.compiled import compiled_read, compiled_update
 from chatapp.conf import chatapp_settings
 from chatapp.database import database_now
+from chatapp.formatting import when_utc
 from chatapp.messages.wire import Cleaner
 from compaction.conf import compaction_settings
 from compaction.engine.policy.reasons import Reason, RunCode
@@ -270,7 +271,7 @@ def _wait_of(row: ModelBreaker) -> timedelta:
 
 def _refusal(row: ModelBreaker) -> Refusal:
     until = row.retry_at or database_now()
-    moment = f"{until.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    moment = when_utc(until)
     calls = "its last call" if row.failures == 1 else f"its last {row.failures:,} calls"
     happened = f"The model {row.model} is left alone: {calls} of summarising failed."
     then = (

@@ -21,16 +21,15 @@ from compaction.runs.steps import ModelsTried
 INCIDENT = "summaries_failing"
 """The code of what a session's timeline says of it."""
 # Failures that the next compaction by the same model is likely to meet, too. That a summary was not
-# smaller is one conversation's matter, and a lost race nobody's.
+# smaller is one conversation's matter, and a lost race nobody's; a fault of this program or of a
+# strategy stands with its run, for no other model would have done better.
 _OF_A_MODEL = frozenset(
     {
         RunCode.SUMMARISER_ERROR,
         RunCode.BAD_ANSWER,
         RunCode.TOO_MANY_CALLS,
         RunCode.OUT_OF_TIME,
-        RunCode.STRATEGY_ERROR,
         RunCode.UNKNOWN_MODEL,
-        RunCode.INTERNAL_ERROR,
     }
 )
 CODE_CHARS = 80
@@ -54,10 +53,17 @@ def note_models(run: CompactionRun, tried: ModelsTried) -> None:
             run.session,
             Kind.WARNING,
             INCIDENT,
-            f"Compactions of model {names} fail. {run.error or _ANOTHER_WAY}",
+            f"Compactions of model {names} fail. {_what_came_of_it(run)}".rstrip(),
             run=str(run.pk),
             error=next(iter(failures.values())),
         )
+
+
+def _what_came_of_it(run: CompactionRun) -> str:
+    """Return the run's sentence, unless it ended by something else than its models."""
+    if run.status == Status.SUCCEEDED:
+        return run.error or _ANOTHER_WAY
+    return run.error if run.error_code in _OF_A_MODEL else ""
 
 
 def forget_failure(model: str) -> None:

@@ -290,6 +290,18 @@ def test_the_page_leads_from_the_answer_and_from_the_session(session, admin_clie
         assert f'href="{link}"' in found.text
 
 
+def test_an_answer_without_a_record_leads_nowhere(session, admin_client):
+    """What was imported was given by another program: the link led to a page that said so."""
+    imported = Message.objects.filter(session=session, role="assistant")
+    ask(session)
+    for answer in imported.filter(request__isnull=True):
+        link = reverse("admin:chatapp_message_request", args=[answer.pk])
+        for name, key in (("message", answer.pk), ("session", session.pk)):
+            found = admin_client.get(reverse(f"admin:chatapp_{name}_change", args=[key]))
+            assert f'href="{link}"' not in found.text
+    assert imported.filter(request__isnull=True).count() > 0
+
+
 def test_two_requests_are_compared(session, admin_client):
     first = ask(session)
     Session.objects.filter(pk=session.pk).update(system_prompt="Be long.")

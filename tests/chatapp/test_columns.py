@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
 from django.contrib import admin
 from django.db.models import Q
+from django.template import Context, Template
 from django.test import RequestFactory
+from django.utils import timezone
 
+from chatapp import formatting
 from chatapp.admin.toolkit.columns import column, preview, table_of
 from chatapp.admin.toolkit.lists import by_condition, by_value
 from chatapp.admin.toolkit.page_parts import Link, Panel
@@ -136,3 +140,21 @@ def test_a_filter_by_condition_keeps_all_where_none_is_chosen(titles, query):
 )
 def test_a_count_has_its_noun(count, said):
     assert plural(count, "step") == said
+
+
+@pytest.mark.parametrize(
+    ("moment", "shown"),
+    [
+        (datetime(2026, 11, 30, 22, 4, 5, tzinfo=UTC), "30 Nov 2026, 22:04"),
+        (datetime(2027, 5, 1, 0, 0, tzinfo=UTC), "1 May 2027, 00:00"),
+        (datetime(2026, 9, 9, 12, 0, tzinfo=UTC), "9 Sep 2026, 12:00"),
+    ],
+)
+def test_a_time_reads_the_same_wherever_a_page_shows_it(moment, shown):
+    """Django's own templates, its history pages and our columns."""
+    template = Template('{{ at }}|{{ at|date:"DATETIME_FORMAT" }}|{{ at|date }}, {{ at|time }}')
+    with timezone.override(UTC):
+        assert formatting.when(moment) == shown
+        assert template.render(Context({"at": moment})) == f"{shown}|{shown}|{shown}"
+    # Stored in a sentence, it says whose clock it is, and runs are short enough for seconds.
+    assert formatting.when_utc(moment) == f"{shown}:{moment:%S} UTC"

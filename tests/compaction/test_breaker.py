@@ -141,8 +141,9 @@ def test_an_open_breaker_refuses_until_its_time_has_come():
     assert refusal.until == row().retry_at
     assert refusal.sentence == (
         "The model gpt is left alone: its last 3 calls of summarising failed. "
-        f"From {row().retry_at:%Y-%m-%d %H:%M:%S} UTC on, one call tries whether it answers again. "
-        "Look at its last error under Model breakers in the admin, or close its breaker there."
+        f"From {row().retry_at:%-d %b %Y, %H:%M:%S} UTC on, one call tries whether it answers "
+        "again. Look at its last error under Model breakers in the admin, or close its breaker "
+        "there."
     )
 
 

@@ -184,8 +184,8 @@ def test_the_sentence_of_a_sessions_budget(session, limit):
     spend(session, ago=15, calls=1234)
     assert overspent(session, now=NOW).sentence == (
         "The budget of the session is used up: summarising this session took 1,234 model calls "
-        "within an hour, and the limit is 1,200. Nothing was summarised. It goes on at 2026-11-28 "
-        "10:45:00 UTC, or at once when COMPACTION_SESSION_CALLS_PER_HOUR is raised."
+        "within an hour, and the limit is 1,200. Nothing was summarised. It goes on at "
+        "28 Nov 2026, 10:45:00 UTC, or at once when COMPACTION_SESSION_CALLS_PER_HOUR is raised."
     )
 
 
@@ -196,7 +196,7 @@ def test_the_sentence_of_an_owners_budget_names_the_owner(limit):
     assert overspent(session, now=NOW).sentence == (
         "The budget of the owner (ana) is used up: summarising all sessions of this owner took "
         "5,000 tokens within an hour, and the limit is 5,000. Nothing was summarised. It goes on "
-        "at 2026-11-28 10:45:00 UTC, or at once when COMPACTION_OWNER_TOKENS_PER_HOUR is raised."
+        "at 28 Nov 2026, 10:45:00 UTC, or at once when COMPACTION_OWNER_TOKENS_PER_HOUR is raised."
     )
 
 

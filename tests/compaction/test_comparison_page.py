@@ -79,14 +79,18 @@ def test_a_worker_compares_and_the_page_shows_figures_plot_and_table(
         client, session, "bisect", "balanced", commit=django_capture_on_commit_callbacks
     )
     waiting = client.get(address)
-    assert "Waiting for a worker" in text_of(waiting)
-    assert waiting["Refresh"] == "2"
+    # A part after the other is refreshed, and the page is never loaded anew as a whole.
+    assert "data-live>Waiting for a worker" in text_of(waiting)
+    assert "Refresh" not in waiting
+    assert 'src="/static/chatapp/live.js" type="module"' in text_of(waiting)
+    parts = re.findall(r'data-live-part="(\w+)"', text_of(waiting))
 
     assert work(queued) == "done"
 
     done = client.get(address)
     shown = text_of(done)
-    assert "Refresh" not in done
+    assert "data-live>" not in shown
+    assert re.findall(r'data-live-part="(\w+)"', shown) == parts
     assert "What each profile would have made of it" in shown
     assert len(re.findall(r"<polyline ", shown)) == 2
     assert "100 % of 30" in shown

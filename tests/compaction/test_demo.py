@@ -41,6 +41,7 @@ from compaction.demo.preparing import (
 from compaction.demo.serving import Ended, PortTakenError, Processes, choose_port
 from compaction.management.commands import demo as demo_command
 from compaction.models import CompactionRun, CompactionState, SessionSummary
+from compaction.profiles import make_default
 from compaction.summaries.restore import restore_summary
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -115,6 +116,33 @@ def test_a_second_run_adds_nothing_and_compacts_nothing():
 
 def table_of(out: str) -> str:
     return out[out.index("Session  ") :]
+
+
+def sizes_in(text: str) -> list[tuple[int, int]]:
+    """Return what each row of the demo's table has before and behind its arrow."""
+    found = re.findall(r"(\d+) +([\d,]+) → ([\d,]+) ", text)
+    return [tuple(int(size.replace(",", "")) for size in row[1:]) for row in found]
+
+
+@pytest.mark.django_db
+def test_the_readmes_figures_are_those_of_a_newcomer(settings):
+    """Estimated without a network; with one, exact, and more by no more than the README says."""
+    readme = (ROOT / "README.md").read_text()
+    told = sizes_in(readme)
+    (most,) = map(int, re.findall(r"with a network they are exact, and up to (\d+) % more", readme))
+    assert len(told) == 3
+    make_default("balanced")
+    settings.CHATAPP = settings.CHATAPP | {"TOKEN_COUNTER": "estimate"}
+    estimated = sizes_in(demo("--no-serve").out)
+    assert [before for before, _ in estimated] == [before for before, _ in told]
+    # A summary's length changes with every better choice of sentences.
+    for (_, after), (_, shown) in zip(estimated, told, strict=True):
+        assert after == pytest.approx(shown, rel=0.02)
+    settings.CHATAPP = settings.CHATAPP | {"TOKEN_COUNTER": "tiktoken:o200k_base"}
+    Session.objects.all().delete()
+    exact = sizes_in(demo("--no-serve").out)
+    shares = [real / guess - 1 for (real, _), (guess, _) in zip(exact, estimated, strict=True)]
+    assert 0 < min(shares) < max(shares) <= most / 100
 
 
 @pytest.mark.django_db

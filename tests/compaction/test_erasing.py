@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
@@ -432,3 +432,17 @@ def test_memories_go_with_their_owner_and_others_keep_theirs(person, marker):
     erase_user(person)
     for model in (Memory, MemoryKey, MemoryRun, MemoryVersion):
         assert [row.owner_id for row in model.objects.all()] == [other.pk], model
+
+
+def test_an_accounts_times_read_as_on_every_other_page_and_are_set_by_nobody(admin_client, person):
+    joined = datetime(2026, 12, 1, 22, 4, tzinfo=UTC)
+    type(person).objects.filter(pk=person.pk).update(date_joined=joined)
+    address = f"{ADMIN_USERS}{person.pk}/change/"
+    with timezone.override(UTC):
+        page = admin_client.get(address).text
+    assert '<div class="readonly">1 Dec 2026, 22:04</div>' in page
+    sent = {"username": "renamed", "is_active": "on", "date_joined_0": "2020-01-01",
+            "date_joined_1": "00:00"}  # fmt: skip
+    assert admin_client.post(address, sent).status_code == 302
+    person.refresh_from_db()
+    assert (person.username, person.date_joined) == ("renamed", joined)

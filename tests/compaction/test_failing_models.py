@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from chatapp.models import Incident
 from compaction.models import CompactionRun, ModelBreaker
-from compaction.runs.failing import forget_failure
+from compaction.runs.failing import forget_failure, note_models
+from compaction.runs.steps import ModelsTried
 from compaction.vocabulary import failing_words
 from tests.compaction.scraping import AUTHORIZED, let_scrape
 from tests.compaction.support import NEVER, compact, say
@@ -179,12 +180,9 @@ def test_a_failure_before_a_request_stands_there_and_on_the_timeline(
     "status_and_code",
     [("failed", "not_smaller"), ("failed", "lost_race"), ("cancelled", "cancelled"),
      ("skipped", "nothing_to_do"), ("skipped", "inline_limit"), ("failed", "interrupted"),
-     ("skipped", "no_gain")],
+     ("skipped", "no_gain"), ("failed", "internal_error"), ("failed", "strategy_error")],
 )  # fmt: skip
 def test_what_is_one_conversations_matter_is_not_told_there(admin_client, session, status_and_code):
-    from compaction.runs.failing import note_models
-    from compaction.runs.steps import ModelsTried
-
     status, code = status_and_code
     run = compact(session)
     run.status, run.error_code = status, code
@@ -200,6 +198,41 @@ def test_a_summary_that_is_not_smaller_says_nothing_of_the_model(
     profile(**NEVER, keep_last_n=2, ledger=False, quality_gate=False)
     compact(session)
     assert CompactionRun.objects.get().status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("broken", "code"),
+    [
+        ("compaction.runs.strategy.fault_of_outcome", "strategy_error"),
+        ("compaction.runs.execution.store_summary", "internal_error"),
+    ],
+    ids=["strategy", "program"],
+)
+def test_a_fault_of_ours_is_told_with_its_run_and_not_of_the_model(
+    admin_client, session, monkeypatch, broken, code
+):
+    def raising(*args, **options):
+        raise_fault = {"strategy_error": lambda: "returned nothing"}.get(code)
+        if raise_fault is None:
+            raise RuntimeError("a fault of ours")
+        return raise_fault()
+
+    monkeypatch.setattr(broken, raising)
+    run = compact(session)
+    assert (run.status, run.error_code) == ("failed", code)
+    assert alerts(admin_client) == []
+    assert not ModelBreaker.objects.filter(failing_since__isnull=False).exists()
+    assert not Incident.objects.filter(code="summaries_failing").exists()
+    assert 'data-kind="compaction_failed"' in panel(page(admin_client))
+
+
+def test_a_model_that_failed_in_a_run_is_not_charged_with_what_ended_it(session):
+    """One that a second model stood in for; then a fault of ours ended the run."""
+    run = compact(session)
+    run.status, run.error_code, run.error = "failed", "internal_error", "An unexpected error."
+    note_models(run, ModelsTried(answered={"second"}, failures={"default": "quota"}))
+    told = Incident.objects.get(code="summaries_failing")
+    assert told.text == "Compactions of model default fail."
 
 
 def test_a_hand_takes_the_notice_off(admin_client, session, model_server):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from uuid import uuid4
+
 import pytest
 from django.db import connection
 from django.db.models import Sum
 from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
 
 from chatapp import transcript
+from chatapp.admin.toolkit import html
 from chatapp.audit import AuditEntry, record
 from chatapp.erasure import erase_user
 from chatapp.models import Message
@@ -101,7 +106,7 @@ MAY_BREAK = (
     ],
 )
 def test_the_window_breaks_it_and_that_is_said(
-    outgrown, owner, model_server, preset, foreseen, told_then
+    outgrown, owner, model_server, admin_client, preset, foreseen, told_then
 ):
     session = outgrown(preset)
     summary = SessionSummary.objects.get()
@@ -124,6 +129,13 @@ def test_the_window_breaks_it_and_that_is_said(
     assert told.actor is None
     # A name would outlast its person: who held it is who restored it.
     assert told.text.startswith("The window broke the hold:")
+    timeline = admin_client.get(reverse("admin:chatapp_session_timeline", args=[session.pk])).text
+    by_a_rule = r"By a rule</span> <b>Hold broken</b>"
+    assert len(re.findall(by_a_rule, timeline)) == 1
+    assert len(re.findall(r"By a person</span> <b>Restored</b>", timeline)) == 1
+    listed = admin_client.get(html.list_url(AuditEntry, session__id__exact=session.pk)).text
+    assert "A rule</span>" in listed
+    assert "Nobody</span>" not in listed
     assert AuditEntry.objects.get(session=session, action="restored").actor == owner
     # The operator's instructions are those of the new summary.
     assert f"Keep {code(3)}." in model_server.summarising()[calls].text
@@ -216,6 +228,26 @@ def test_the_window_breaks_it_in_a_profile_without_its_rule(outgrown, owner, mod
     say(session, "And now?")
     assert state(session).cursor > 0
     assert AuditEntry.objects.filter(session=session, action="hold_broken").exists()
+
+
+def test_the_page_of_the_state_names_who_holds_the_branch_and_which_worker_has_it(
+    session, owner, admin_client
+):
+    """The person stood as the worker, and the worker nowhere."""
+    compact(session)
+    take_back(session, owner)
+    worker = uuid4()
+    CompactionState.objects.update(lease_owner=worker)
+    address = reverse("admin:compaction_compactionstate_change", args=[state(session).pk])
+    shown = admin_client.get(address).text
+    found = {
+        name: re.search(rf"<label>{name}:</label> <div class=\"readonly\">(.*?)</div>", shown)[1]
+        for name in ("Lease owner", "Held by")
+    }
+    assert f'title="{worker}"' in found["Lease owner"]
+    assert found["Held by"] == (
+        f'<a href="{reverse("admin:chatapp_session_owner", args=[owner.pk])}">{owner.username}</a>'
+    )
 
 
 # --- forks and replays ----------------------------------------------------------------------------

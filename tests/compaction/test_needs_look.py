@@ -15,8 +15,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from chatapp.admin.toolkit import html
 from chatapp.audit import AuditEntry
-from chatapp.models import AnswerRequest, Incident
+from chatapp.formatting import short_id
+from chatapp.models import AnswerRequest, Incident, Session
 from compaction.attention.kinds import KIND_NAMES, KINDS
 from compaction.attention.listing import LookCursor, needs_look, waiting
 from compaction.attention.marks import bring_back, find_item, mark_done, set_aside, snooze
@@ -143,6 +145,9 @@ def test_a_hold_is_lifted_from_the_list(admin_client, session, queued):
     hold(session)
     response = do(admin_client, "held", session.branch.pk, "lift")
     assert "The hold is lifted" in response.text
+    # It is off the list: the sentence leads to where it can be looked at and taken back.
+    way = f'<a href="{html.change_url(Session, session.pk)}">Session {short_id(session.pk)}</a>'
+    assert way in response.text
     assert listed() == []
     assert not CompactionState.objects.get(branch=session.branch).is_held
 
@@ -152,7 +157,11 @@ def test_a_hold_is_lifted_by_who_may_restore(session):
     for codes in (("view_compactionstate",), ("view_compactionstate", "add_compactionrun")):
         assert do(staff(*codes), "held", session.branch.pk, "lift").status_code == 403
     client = staff("view_compactionstate", "change_sessionsummary")
-    assert do(client, "held", session.branch.pk, "lift").status_code == 200
+    done = do(client, "held", session.branch.pk, "lift")
+    assert done.status_code == 200
+    assert "The hold is lifted" in done.text
+    # Whoever may not see sessions is led to none.
+    assert html.change_url(Session, session.pk) not in done.text
     assert listed() == []
 
 

@@ -51,11 +51,24 @@ def chromium() -> Iterator[Any]:
             browser.close()
 
 
+# As in a window that nobody looks at: live.js waits there.
+HELD_STILL = 'Object.defineProperty(document, "hidden", { get: () => true });'
+
+
 class Watched:
-    """A page of one site; `faults` is everything that must not happen on any of its pages."""
+    """A page of one site; `faults` is everything that must not happen on any of its pages.
+
+    With `is_still` pages that refresh themselves stay as they were loaded.
+    """
 
     def __init__(
-        self, browser: Any, base: str, *, width: int = 1280, scheme: str = "light"
+        self,
+        browser: Any,
+        base: str,
+        *,
+        width: int = 1280,
+        scheme: str = "light",
+        is_still: bool = False,
     ) -> None:
         self.base = base
         self.faults: list[str] = []
@@ -63,6 +76,8 @@ class Watched:
             viewport={"width": width, "height": 900}, color_scheme=scheme, accept_downloads=True
         )
         self.context.add_init_script(TELL_OF_VIOLATIONS)
+        if is_still:
+            self.context.add_init_script(HELD_STILL)
         self.page = self.context.new_page()
         self.page.set_default_timeout(20_000)
         self.page.on("console", self._on_console)

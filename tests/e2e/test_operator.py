@@ -12,6 +12,7 @@ import pytest
 from django.urls import reverse
 
 from chatapp.models import Session
+from compaction.comparison import jobs
 from compaction.models import CompactionRun, SessionSummary
 from compaction.runs.resummarize import resummarize
 from compaction.runs.worker import compact_branch
@@ -146,6 +147,64 @@ def test_a_page_of_running_work_says_by_itself_that_it_has_ended_and_how(site, s
     assert "(running)" not in page.inner_text("#container")
     told = page.locator("[role=status][aria-live=polite]").inner_text()
     assert told == "It has ended: the page is up to date."
+
+
+def test_a_part_in_use_is_left_alone_and_followed_up_when_it_is_left(site, session):
+    """The page said that it was up to date, and showed the part as it had been."""
+    run = CompactionRun.objects.get(session=session)
+    CompactionRun.objects.update(status="running")
+    watched = site()
+    log_in(watched)
+    page = watched.go(reverse("admin:compaction_compactionrun_change", args=[run.pk]))
+    status = page.locator("[role=status][aria-live=polite]")
+    fields = page.locator("[data-live-part=fields]")
+    before = fields.inner_text()
+    assert "Running" in before
+    fields.evaluate("(part) => { part.tabIndex = -1; part.focus(); }")
+    CompactionRun.objects.update(status="succeeded")
+    page.wait_for_selector("#content h2:has-text('(succeeded)')")
+    in_use = "It has ended. The part that you are using follows once you leave it."
+    assert status.inner_text() == in_use
+    assert fields.inner_text() == before
+    fields.evaluate("(part) => part.blur()")
+    page.wait_for_selector("[data-live]:has-text('up to date')")
+    assert status.inner_text() == "It has ended: the page is up to date."
+    assert "Succeeded" in fields.inner_text()
+
+
+def test_a_page_held_still_stays_as_it_was_loaded(site, session):
+    run = CompactionRun.objects.get(session=session)
+    CompactionRun.objects.update(status="running")
+    watched = site(is_still=True)
+    log_in(watched)
+    asked = []
+    page = watched.go(reverse("admin:compaction_compactionrun_change", args=[run.pk]))
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.install()
+    page.reload()
+    asked.clear()
+    page.clock.run_for(60_000)
+    assert asked == []
+
+
+def test_a_comparison_shows_its_result_without_loading_the_page_anew(site, session, operator):
+    """It was loaded whole every two seconds, whatever somebody was doing there."""
+    job = jobs.begin(
+        user=operator.pk, sessions=[str(session.pk)], profiles=["bisect"], model="embedded"
+    )
+    watched = site()
+    log_in(watched)
+    page = watched.go(f"{reverse('admin:compaction_compare_profiles')}?job={job.key}")
+    page.evaluate("window.isTheSame = true")
+    page.focus("button[name=cancel]")
+    jobs.work(job.key, is_stopping=lambda: False)
+    page.wait_for_selector("text=What each profile would have made of it")
+    assert page.evaluate("window.isTheSame")
+    in_use = "It has ended. The part that you are using follows once you leave it."
+    assert page.locator("[data-live]").inner_text() == in_use
+    page.evaluate("document.activeElement.blur()")
+    page.wait_for_selector("[data-live]:has-text('up to date')")
+    assert page.locator("button[name=cancel]").count() == 0
 
 
 def test_a_wrong_value_in_a_profile_is_told_while_it_is_typed_and_not_saved(site, session):

@@ -128,12 +128,19 @@ IN_SESSION = column(
 )
 
 
-# Django's own link leads to the account, which few may see.
-OWNER = column(
-    "Owner",
-    "owner",
-    lambda owner: html.link(
-        owner.get_username(), html.keyed_url("admin:chatapp_session_owner", owner.pk)
-    ),
-    ordering="owner",
-)
+def person(title: str, value: str, *, ordering: str | None = None) -> Cell:
+    """Return a column of a user, or nobody, that leads to what is theirs.
+
+    Django's own link leads to the account, which few may see.
+    """
+
+    def shown(user: Any) -> SafeString | str:
+        if user is None:
+            return "—"
+        address = html.keyed_url("admin:chatapp_session_owner", user.pk)
+        return html.link(user.get_username(), address)
+
+    return column(title, value, shown, ordering=ordering)
+
+
+OWNER = person("Owner", "owner", ordering="owner")
