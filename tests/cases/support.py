@@ -37,7 +37,7 @@ Rule = Callable[[dict[str, Any]], None]
 # No trigger fires by itself: what a case forces is the only compaction.
 NEVER = {"message_limit": 0, "max_context_tokens": 0}
 CHARS4 = {"chatapp": {"TOKEN_COUNTER": "chars4"}}
-# For scripts that were written before turns were parted.
+# For scripts that were written before turns were split.
 PREFIX = {
     "when": {"purpose": "prefix"},
     "reply": {"echo_markers": "MK-[0-9]{4}", "prefix": "TURN "},

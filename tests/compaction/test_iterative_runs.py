@@ -1,4 +1,4 @@
-"""Preset `checkpoint` at work: two calls of a parted turn, what is stored, what its pages say."""
+"""Preset `checkpoint` at work: two calls of a split turn, what is stored, what its pages say."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def session(owner, server):
 
 
 @pytest.mark.django_db
-def test_a_parted_turn_is_summarised_behind_the_history(session, server):
+def test_a_split_turn_is_summarised_behind_the_history(session, server):
     run = compact(session)
     assert (run.status, run.error) == ("succeeded", "")
     assert sorted(one.purpose for one in server.calls) == ["prefix", "summary"]
