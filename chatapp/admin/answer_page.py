@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.forms import Media
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html
@@ -140,12 +139,8 @@ class AnswerPage(ReadOnlyAdmin):
 
     def answer_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the request, a sentence where it cannot be rebuilt, or the body as a file."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         require_texts(request)
-        message = self.get_object(request, object_id)
-        if message is None:
-            raise Http404
+        message = self.viewed_row(request, object_id)
         shown: dict[str, Any] = {}
         try:
             found = rebuild(message)

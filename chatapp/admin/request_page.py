@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.safestring import SafeString
@@ -81,12 +80,8 @@ class RequestPage(ReadOnlyAdmin):
 
     def request_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show what a request would send now, or return it as a file."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
         require_texts(request)
-        session = self.get_object(request, object_id)
-        if session is None:
-            raise Http404
+        session = self.viewed_row(request, object_id)
         shown: dict[str, Any] = {}
         try:
             if request.GET.get("download"):

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -182,11 +181,7 @@ class TimelineOfSession(RequestPage):
 
     def timeline_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show a page of entries: those before `?before=`, after `?after=`, or the newest."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        session = self.get_object(request, object_id)
-        if session is None:
-            raise Http404
+        session = self.viewed_row(request, object_id)
         found = self._page(request, session)
         return TemplateResponse(
             request,

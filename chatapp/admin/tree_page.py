@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.html import format_html
@@ -61,11 +60,7 @@ class TreeOfSession(TimelineOfSession):
 
     def tree_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Show the tree, or what hangs under one of its nodes, and what can be done with it."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        session = self.get_object(request, object_id)
-        if session is None:
-            raise Http404
+        session = self.viewed_row(request, object_id)
         outline = outline_of(session)
         start = _node_asked_for(request, outline)
         layout = TreeLayout(outline, start=start, skip=_skip_asked_for(request))

@@ -86,7 +86,7 @@ def _conversation(value: Wire, line: int, problems: list[Problem], keep: Keep) -
     for node in tree.nodes:
         answers.take(node)
     messages, keys = answers.joined_tree().messages()
-    shown_last = _shown_last(value, tree, line, problems)
+    shown_last = tree.shown_last(value.get("current_node"), line, problems)
     return Conversation(
         format=NAME,
         identity=_identity(value, messages),
@@ -115,17 +115,6 @@ def _identity(value: Wire, messages: Sequence[ImportedMessage]) -> str:
 def _answered_by(messages: Sequence[ImportedMessage]) -> str:
     models = (message.metadata.get("model") for message in reversed(messages))
     return next((str(model) for model in models if model), "")
-
-
-def _shown_last(value: Wire, tree: Tree, line: int, problems: list[Problem]) -> str | None:
-    """The node that the program showed last, or what is shown above it; else the newest one."""
-    current = value.get("current_node")
-    if isinstance(current, str) and current in tree.nearest:
-        return tree.nearest[current] or tree.newest()
-    if current is not None:
-        text = "The message that was shown last is not in the file: the newest line is shown."
-        problems.append(Problem(line=line, text=text))
-    return tree.newest()
 
 
 # --- one node -------------------------------------------------------------------------------------

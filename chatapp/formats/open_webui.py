@@ -30,7 +30,7 @@ from chatapp.formats.reading import (
 )
 from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, Problem
 from chatapp.formats.registry import Format
-from chatapp.formats.trees import Tree, TreeNode, grown, items_of, read_all, unique_id
+from chatapp.formats.trees import TreeNode, grown, items_of, read_all, unique_id
 
 NAME = "open_webui"
 ROLES = ("system", "user", "assistant")
@@ -80,7 +80,7 @@ def _conversation(value: Wire, line: int, problems: list[Problem], keep: Keep) -
         _nodes(chat, history, _NodeReader(line, problems, keep)), line=line, problems=problems
     )
     messages, keys = tree.messages()
-    last = _shown_last(history, tree, line, problems)
+    last = tree.shown_last(history.get("currentId"), line, problems)
     params = _object(chat.get("params"))
     native = text_or_empty(value.get("id")) or text_or_empty(chat.get("id"))
     times = (value.get("created_at"), chat.get("timestamp"))
@@ -100,17 +100,6 @@ def _model(chat: Wire, messages: Sequence[ImportedMessage]) -> str:
     answered = (message.metadata.get("model") for message in reversed(messages))
     chosen = (model for model in _list(chat.get("models")) if isinstance(model, str))
     return next(filter(None, chosen), "") or next(filter(None, answered), "")
-
-
-def _shown_last(history: Wire, tree: Tree, line: int, problems: list[Problem]) -> str | None:
-    """The node that the program showed last, or what is shown above it; else the newest one."""
-    current = history.get("currentId")
-    if isinstance(current, str) and current in tree.nearest:
-        return tree.nearest[current] or tree.newest()
-    if current is not None:
-        text = "The message that was shown last is not in the file: the newest line is shown."
-        problems.append(Problem(line=line, text=text))
-    return tree.newest()
 
 
 # --- one node -------------------------------------------------------------------------------------

@@ -55,6 +55,15 @@ class Tree:
         last = {node.parent: node.id for node in self.nodes}
         return end_of(last)
 
+    def shown_last(self, current: Any, line: int, problems: list[Problem]) -> str | None:
+        """The node that the program showed last, or what is shown above it; else the newest one."""
+        if isinstance(current, str) and current in self.nearest:
+            return self.nearest[current] or self.newest()
+        if current is not None:
+            text = "The message that was shown last is not in the file: the newest line is shown."
+            problems.append(Problem(line=line, text=text))
+        return self.newest()
+
     def messages(self) -> tuple[tuple[ImportedMessage, ...], dict[str, str]]:
         """The messages with their keys and parents, and the last key of each node."""
         found: list[ImportedMessage] = []

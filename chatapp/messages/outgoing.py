@@ -60,7 +60,6 @@ _PARTS = {
     "tool": {"text", "image_url", "input_image"},
     "system": {"text"},
 }
-_TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _OWN_KEYS = ("vendor", "reasoning_content", REASONING_ITEMS)
 
 # A message as it goes out, and the index of the one that it was made of; None where it was made up.

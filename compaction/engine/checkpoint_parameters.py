@@ -1,4 +1,4 @@
-"""The parameters of checkpoints: sizes that a server reported, parted turns, what is kept of files.
+"""The parameters of checkpoints: sizes that a server reported, split turns, what is kept of files.
 
 A checkpoint is a summary that another model could take the work over from. Names are the
 established ones of coding agents.

@@ -118,7 +118,7 @@ class Profile(HistoryParameters):
     strategy: str = parameter(
         "bisect",
         "How a summary is made: one call for everything, halves where that is too large (bisect); "
-        "the same, with one of its own for the beginning of a parted turn (iterative); or the "
+        "the same, with one of its own for the beginning of a split turn (iterative); or the "
         "messages themselves, shortened (digest).",
         group="summariser",
         registry="STRATEGIES",

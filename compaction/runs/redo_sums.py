@@ -84,7 +84,7 @@ class _Numbers(NamedTuple):
     is_odd: int
     begin: int | None
     end: int | None
-    # Of the message behind it; asked for where turns are parted.
+    # Of the message behind it; asked for where turns are split.
     role: str | None
 
 

@@ -1,4 +1,4 @@
-"""Cases with preset `checkpoint`: one summary that is brought up to date, and parted turns."""
+"""Cases with preset `checkpoint`: one summary that is brought up to date, and split turns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def use_checkpoint(case: Case, **changes):
     )
 
 
-def test_b36_a_parted_turn_s_beginning_has_a_section_with_all_of_it(cases, play, owner):
+def test_b36_a_split_turn_s_beginning_has_a_section_with_all_of_it(cases, play, owner):
     case = cases("B36")
     server = play(case.script, CONTEXT_WINDOW=case.settings["context_window"])
     # The scripted summariser echoes markers alone: a gate would ask for the words as well.

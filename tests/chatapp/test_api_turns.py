@@ -237,13 +237,14 @@ def test_context_is_byte_for_byte_what_the_next_turn_sends_before_its_question(
 
 def test_context_has_the_account_and_changes_nothing(api, session):
     store(session, talk(2))
-    before = list(Message.objects.values())
+    rows = Message.objects.order_by("position").values()
+    before = list(rows)
     body = api.get(url(session, "context/")).json()
     assert set(body) == {"messages", "account", "facts", "not_shown"}
     assert body["not_shown"] is None
     assert body["account"]["window"] == 128_000
     assert body["account"]["kept"] == sum(row["tokens"] for row in before)
-    assert list(Message.objects.values()) == before
+    assert list(rows.all()) == before
 
 
 def test_a_wire_that_cannot_be_shown_is_named(api, session):

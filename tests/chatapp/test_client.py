@@ -181,19 +181,17 @@ def test_an_exhausted_quota_is_not_waited_for(ask):
 
 
 def test_a_server_that_does_not_answer_is_a_timeout_within_the_time_of_the_turn(ask):
-    started = time.monotonic()
-    error, _, _ = ask({"text": "late", "delay_s": 3}, deadline=0.5)
+    error, _, _ = ask({"text": "late", "delay_s": 30}, deadline=0.5)
     assert error.kind is ErrorKind.TIMEOUT
-    assert time.monotonic() - started < 2
 
 
 def test_a_stream_that_never_ends_is_cut_at_the_time_of_the_turn(ask):
     pieces = {"chunks": ["x "] * 100, "chunk_delay_s": 0.1}
-    started = time.monotonic()
-    error, _, _ = ask(pieces, stream=True, deadline=0.6)
+    error, _, _ = ask(pieces, stream=True, deadline=2)
     assert error.kind is ErrorKind.TIMEOUT
-    assert error.partial.text.startswith("x ")
-    assert time.monotonic() - started < 3
+    # Some of them came, and not all of what would take ten seconds.
+    assert 0 < len(error.partial.text) < 200
+    assert set(error.partial.text.split()) == {"x"}
 
 
 def test_a_server_that_is_not_there_is_an_outage(use_models):

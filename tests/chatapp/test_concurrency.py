@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -173,14 +174,16 @@ def test_a_session_can_be_deleted_while_others_write_to_it(session):
 
 
 def test_a_turn_of_a_session_that_is_deleted_meanwhile_says_so(session, model_server):
-    model_server.script = [{"when": {}, "reply": {"text": "ok", "delay_s": 0.5}}]
+    held = ExitStack()
+    held.enter_context(model_server.holding("chat"))
 
     def answer() -> None:
         run_turn(Turn(session=fresh(session), drafts=[user("hello")]))
 
     def delete() -> None:
-        model_server.wait_for("chat")
-        transcript.delete_session(fresh(session))
+        with held:
+            model_server.wait_for("chat")
+            transcript.delete_session(fresh(session))
 
     answered, deleted = side_by_side(answer, delete)
     assert deleted is None
@@ -196,28 +199,40 @@ def test_one_file_imported_twice_at_once_is_one_session(session, owner):
 
 
 def test_of_two_turns_at_once_one_is_refused(session, model_server):
-    model_server.script = [{"when": {}, "reply": {"text": "ok", "delay_s": 0.5}}]
-    work = [lambda: run_turn(Turn(session=fresh(session), drafts=[user("hello")]))] * 3
-    outcomes = side_by_side(*work)
+    held, refused = ExitStack(), threading.Semaphore(0)
+    held.enter_context(model_server.holding("chat"))
+
+    def ask() -> None:
+        try:
+            run_turn(Turn(session=fresh(session), drafts=[user("hello")]))
+        except TurnInProgressError:
+            refused.release()
+            raise
+
+    def answer() -> None:
+        with held:
+            assert all(refused.acquire(timeout=30) for _ in range(2))
+
+    *outcomes, answered = side_by_side(ask, ask, ask, answer)
+    assert answered is None
     assert sum(isinstance(outcome, TurnInProgressError) for outcome in outcomes) == 2
     assert Message.objects.count() == 2
 
 
 def test_appending_never_waits_for_a_model(session, model_server):
-    model_server.script = [{"when": {}, "reply": {"text": "ok", "delay_s": 2}}]
-    waited: list[float] = []
+    held = ExitStack()
+    held.enter_context(model_server.holding("chat"))
 
     def answer() -> None:
         run_turn(Turn(session=fresh(session), drafts=[user("hello")]))
 
     def append() -> None:
-        model_server.wait_for("chat")
-        started = time.monotonic()
-        transcript.append(fresh(session).branch, [user("meanwhile")])
-        waited.append(time.monotonic() - started)
+        with held:
+            model_server.wait_for("chat")
+            transcript.append(fresh(session).branch, [user("meanwhile")])
 
     assert side_by_side(answer, append) == [None, None]
-    assert waited[0] < 1
+    # The answer came behind it: nothing had waited for the model.
     texts = [row.content for row in Message.objects.order_by("position")]
     assert texts == ["hello", "meanwhile", "ok"]
     check_all_sums(session)

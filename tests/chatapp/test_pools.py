@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx2
@@ -14,6 +15,7 @@ from django.http import Http404, HttpResponse
 
 from chatapp.pools import Pool, SlowWork, TooMuchAtOnceError, answered_in, pool_of
 from tests.chatapp.conftest import AsgiServer
+from tests.chatapp.test_stream import until
 from tests.factories import SessionFactory, UserFactory, api_key
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +108,8 @@ def test_silent_turns_of_one_user_stop_nobody_else(settings, model_server, owner
         "TURNS_PER_OWNER": 2,
         "CONTEXT": {"BACKEND": "chatapp.context.backend.FullHistoryBackend", "OPTIONS": {}},
     }
-    model_server.script = [{"when": {"purpose": "chat"}, "reply": {"text": "late", "delay_s": 3}}]
+    held = ExitStack()
+    held.enter_context(model_server.holding("chat"))
     server = AsgiServer()
     server.start()
     answers: list[httpx2.Response] = []
@@ -137,9 +140,12 @@ def test_silent_turns_of_one_user_stop_nobody_else(settings, model_server, owner
         # All of this came back while the turns were still silent.
         assert [response.status_code for response in wanted] == [200, 200]
         assert 200 not in [answer.status_code for answer in answers]
+        assert until(lambda: len(answers) == 10)
+        held.close()
         for thread in threads:
             thread.join(30)
     finally:
+        held.close()
         server.stop()
         connection.close()
     assert sorted(answer.status_code for answer in answers) == [200] * 2 + [429] * 10

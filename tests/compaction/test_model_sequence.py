@@ -215,8 +215,8 @@ def test_a_larger_model_that_refuses_spoils_nothing(two, owner):
 
 def test_a_model_that_never_answers_leaves_time_for_the_next(two, session):
     small, _ = two
-    small.script = [{"when": SUMMARY, "reply": {"text": "late", "delay_s": 8}}]
-    run = compact(session, seconds=4)
+    small.script = [{"when": SUMMARY, "reply": {"text": "late", "delay_s": 30}}]
+    run = compact(session, seconds=8)
     assert run.status == "succeeded", run.error
     assert told(run)[0] == ("small-1", "error")
     # It was cut short by the run and not by the time that a call may take.

@@ -33,7 +33,7 @@ WORDS = re.findall(
 WINDOW = 3_000
 ARGUMENTS = '{"path": "src/app/main.py", "line": 17}'
 EXTRACTIVE = {"summariser": "extractive", "cooldown_seconds": 0}
-# What each of them is about: limits by count and tokens, a sliding window, parted turns, the window
+# What each of them is about: limits by count and tokens, a sliding window, split turns, the window
 # of the model, files behind the summary, drafts, a limit that hides, batches, characters, nodes
 # whose abridged histories have room or are made smaller, heads that are halved or dropped.
 PROFILES = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from compaction.engine.parameters import Profile
 from compaction.engine.policy.exchanges import size_of
-from compaction.engine.policy.head import first_kept, read_head
+from compaction.engine.policy.head import count_dropped, first_kept, within_limit
 from compaction.engine.strategies.bisect import BisectStrategy
 from compaction.engine.types import Item, SummaryAnswer, SummaryJob, SummaryRequest
 
@@ -36,6 +36,12 @@ def history(*sizes: int) -> list[Item]:
     return [item for number, size in enumerate(sizes) for item in exchange(number, size)]
 
 
+def beginning_dropped(items: list[Item], profile: Profile) -> tuple[int, tuple[Item, ...]]:
+    """How many items nobody reads, and the others as one call reads them."""
+    dropped = count_dropped(items, profile)
+    return dropped, within_limit(items[dropped:], profile)
+
+
 @pytest.mark.parametrize(
     ("count", "size", "kept"),
     [
@@ -56,11 +62,11 @@ def history(*sizes: int) -> list[Item]:
 )
 def test_the_established_segments_are_kept_and_the_limit_holds(count, size, kept):
     items = history(*[size] * count)
-    head = read_head(items, DROPS)
+    dropped, read = beginning_dropped(items, DROPS)
     # A cut in the middle shares out in whole characters: a few less than the limit may stay.
-    least = kept - len(head.items) if kept == LIMIT else kept - 1
-    assert least < size_of(head.items) <= kept
-    assert [item.id for item in head.items] == [item.id for item in items[head.dropped :]]
+    least = kept - len(read) if kept == LIMIT else kept - 1
+    assert least < size_of(read) <= kept
+    assert [item.id for item in read] == [item.id for item in items[dropped:]]
 
 
 def test_what_is_kept_before_it_is_cut():
@@ -73,16 +79,17 @@ def test_what_is_kept_before_it_is_cut():
 def test_nothing_is_dropped_unless_the_profile_says_so(changes):
     items = history(*[10_000] * 90)
     profile = Profile(**{"head_chars_limit": LIMIT, "head_overflow": "drop"} | changes)
-    assert read_head(items, profile).items == tuple(items)
+    assert beginning_dropped(items, profile) == (0, tuple(items))
 
 
 @given(st.lists(st.integers(0, 400), max_size=40), st.integers(1, 900))
 def test_whatever_is_dropped_a_newest_part_within_the_limit_stays(sizes, limit):
     items = history(*sizes)
-    head = read_head(items, Profile(head_chars_limit=limit, head_overflow="drop"))
-    assert head.dropped + len(head.items) == len(items)
-    assert not items or head.items
-    assert size_of(head.items) <= limit
+    profile = Profile(head_chars_limit=limit, head_overflow="drop")
+    dropped, read = beginning_dropped(items, profile)
+    assert dropped + len(read) == len(items)
+    assert not items or read
+    assert size_of(read) <= limit
 
 
 class Reading:

@@ -134,7 +134,7 @@ def test_the_place_parts_no_call_from_its_result(items, parts):
 # --- the two texts --------------------------------------------------------------------------------
 
 
-def test_the_beginning_of_a_parted_turn_stands_behind_the_history():
+def test_the_beginning_of_a_split_turn_stands_behind_the_history():
     writer = Writer()
     outcome, steps = made(writer, job_of())
     assert writer.kinds == ["chunk", "prefix"]

@@ -96,7 +96,7 @@ def test_sums_in_pages_are_those_of_all_messages(small_pages, seed):
     assert sums.rules_stored(count) == len(rules)
 
 
-def test_the_question_of_a_parted_turn_is_found_pages_before(small_pages):
+def test_the_question_of_a_split_turn_is_found_pages_before(small_pages):
     roles = ["user", *("assistant", "tool") * 20]
     stored = [
         MessageSize(position=number * STEP, role=role, tokens=1, has_calls=role == "assistant")
@@ -104,11 +104,11 @@ def test_the_question_of_a_parted_turn_is_found_pages_before(small_pages):
     ]
     ended = MessageSize(position=99 * STEP, role="assistant", tokens=1)
     sums = ConversationSums(reader([*stored, ended]))
-    assert sums.parted_question(31, 41) == 0
-    assert sums.parted_question(31, 42) is None
-    assert sums.parted_question(0, 41) is None
+    assert sums.split_question(31, 41) == 0
+    assert sums.split_question(31, 42) is None
+    assert sums.split_question(0, 41) is None
     pinned = [replace(stored[0], pinned=True), *stored[1:]]
-    assert ConversationSums(reader(pinned)).parted_question(31, 41) is None
+    assert ConversationSums(reader(pinned)).split_question(31, 41) is None
 
 
 def test_what_is_pinned_meanwhile_leaves_every_number_where_it_was(small_pages):

@@ -81,7 +81,7 @@ def test_what_is_no_smaller_than_its_source_is_not_made_to_fit():
     assert (found.text, found.truncated) == (SENTENCE * 20, False)
 
 
-def test_the_texts_of_a_parted_turn_have_twice_the_size_together():
+def test_the_texts_of_a_split_turn_have_twice_the_size_together():
     profile = Profile(target_summary_tokens=200)
     both = [SummaryRequest(kind=kind, target_tokens=200) for kind in ("update", "prefix")]
     assert longest_stored(profile) == 400

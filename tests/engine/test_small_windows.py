@@ -18,7 +18,7 @@ CHECKPOINT = PRESETS["checkpoint"]
 @pytest.mark.parametrize(
     ("preset", "usable", "target"),
     [
-        # A quarter of what is usable; where a turn may be parted, that for both texts together.
+        # A quarter of what is usable; where a turn may be split, that for both texts together.
         ("bisect", 256, 64),
         ("balanced", 512, 128),
         ("sliding_window", 1024, 256),

@@ -13,7 +13,8 @@ when:  purpose (chat, summary, merge, prefix, branch), call (n-th call of that p
        api (chat, responses), has_previous_response
 reply: text | echo_markers (+ prefix; most: so many of the last message's) | chunks | tool_calls |
        error {status, body, headers}; finish_reason, usage, reasoning, delay_s,
-       waits_for (a call of that purpose),
+       waits_for (calls of that purpose: waits_for_calls, or one), rest_until (an event that the
+       chunks behind the first wait for),
        fail_after (chunks), stream_error (then), raw (a body as it is), events (a stream as it is);
        only Responses: failed (the error of a failed response), encrypted (reasoning), refusal
 """
@@ -27,7 +28,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import ModuleType
@@ -111,6 +113,8 @@ def purpose_of(body: dict[str, Any]) -> str:
     return next((word for title, word in titles.items() if first.startswith(title)), "chat")
 
 
+# How long an answer waits for its test at the most: one that fails should not stop the others.
+HELD_SECONDS = 60
 # So many listeners rest before one is used again: a late request of a test that has ended reaches
 # nobody, and not the next test.
 RESTING_LISTENERS = 4
@@ -141,6 +145,7 @@ class ModelServer:
         self.calls: list[Call] = []
         self.called = threading.Condition()
         self._listener: _Listener | None = None
+        self._held: dict[str, threading.Event] = {}
 
     @property
     def url(self) -> str:
@@ -170,6 +175,28 @@ class ModelServer:
         with self.called:
             arrived = self.called.wait_for(lambda: len(self.of(purpose)) >= count, seconds)
         assert arrived, f"no {purpose} call within {seconds} s"
+
+    @contextmanager
+    def holding(self, purpose: str) -> Iterator[None]:
+        """Have the calls of a purpose answered once the block has ended, and not before.
+
+        What happens in the block happens meanwhile, however slow the machine is.
+        """
+        self._held[purpose] = threading.Event()
+        try:
+            yield
+        finally:
+            self.let_go(purpose)
+
+    def let_go(self, purpose: str) -> None:
+        """Have the calls of a purpose answered from now on."""
+        if held := self._held.pop(purpose, None):
+            held.set()
+
+    def wait_while_held(self, purpose: str) -> None:
+        """Return when calls of the purpose may be answered."""
+        if held := self._held.get(purpose):
+            held.wait(HELD_SECONDS)
 
     def models(self, **changes: Any) -> dict[str, dict[str, Any]]:
         """CHATAPP's MODELS with this server as `default`."""
@@ -232,7 +259,8 @@ class _Handler(BaseHTTPRequestHandler):
         call, reply = self.player.answer(body, dict(self.headers))
         time.sleep(reply.get("delay_s", 0))
         if "waits_for" in reply:
-            self.player.wait_for(reply["waits_for"])
+            self.player.wait_for(reply["waits_for"], reply.get("waits_for_calls", 1))
+        self.player.wait_while_held(call.purpose)
         try:
             self._reply(call, reply)
         except (BrokenPipeError, ConnectionResetError):
@@ -306,6 +334,8 @@ class _Handler(BaseHTTPRequestHandler):
             if is_text:
                 texts += 1
                 time.sleep(reply.get("chunk_delay_s", 0))
+                if "rest_until" in reply:
+                    reply["rest_until"].wait(HELD_SECONDS)
 
     def _event(self, body: dict[str, Any] | str) -> None:
         """Send an event: a body, or a line as it is."""

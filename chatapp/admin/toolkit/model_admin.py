@@ -14,10 +14,10 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, DELETION, LogEntry
 from django.contrib.admin.utils import flatten_fieldsets
 from django.contrib.auth import get_user_model
-from django.core.exceptions import FieldDoesNotExist
+from django.core.exceptions import FieldDoesNotExist, PermissionDenied
 from django.db.models import Q, QuerySet
 from django.forms import CheckboxInput, Script
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -275,6 +275,15 @@ class ReadOnlyAdmin(PageForms):
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """Every field is only shown."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
+
+    def viewed_row(self, request: HttpRequest, object_id: str) -> Any:
+        """Return the row of a page of its own. Raises PermissionDenied; Http404 without a row."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        row = self.get_object(request, object_id)
+        if row is None:
+            raise Http404
+        return row
 
     def links_for(self, request: HttpRequest, obj: Any) -> list[Link]:
         """Return the ways from a row's page to others."""

@@ -9,7 +9,7 @@ corners (a larger history may keep less), which is why it is there for compariso
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from compaction.engine.abridged import truncate_middle
 from compaction.engine.parameters import Profile
@@ -19,14 +19,6 @@ from compaction.engine.types import Item
 SEGMENTS_A_LIMIT = 3
 LEAST_SEGMENTS_TO_DROP = 4
 DROP = "drop"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryHead:
-    """What a summariser reads of a history: how many items were dropped before, and the rest."""
-
-    dropped: int
-    items: tuple[Item, ...]
 
 
 def first_kept(sizes: Sequence[int], limit: int) -> int:
@@ -42,12 +34,6 @@ def first_kept(sizes: Sequence[int], limit: int) -> int:
         return 0
     # Only every second segment moves the beginning.
     return starts[2 * ((len(starts) - 2) // 2)]
-
-
-def read_head(items: Sequence[Item], profile: Profile) -> HistoryHead:
-    """Return what is read of the items: all, unless the profile has their beginning dropped."""
-    dropped = count_dropped(items, profile)
-    return HistoryHead(dropped=dropped, items=within_limit(items[dropped:], profile))
 
 
 def count_dropped(items: Sequence[Item], profile: Profile) -> int:

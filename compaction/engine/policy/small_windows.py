@@ -26,7 +26,7 @@ def within_window(profile: Profile, usable: int | None) -> Profile:
     """Return the profile with summaries of a size that leaves room for the conversation.
 
     `usable` is what the window has beside the reserve, in our tokens; None where nobody knows the
-    window. Where a turn may be parted, the two texts share what one may have. Numbers that have
+    window. Where a turn may be split, the two texts share what one may have. Numbers that have
     room as they are stay, so that a large window changes nothing.
     """
     if usable is None:

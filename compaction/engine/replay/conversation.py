@@ -264,7 +264,7 @@ class ConversationSums:
             return None
         return next(number for number in range(start, end) if self.message(number).is_question)
 
-    def parted_question(self, cursor: int, end: int, *, start: int = 0) -> int | None:
+    def split_question(self, cursor: int, end: int, *, start: int = 0) -> int | None:
         """Return the number of the question whose turn a cursor parts, where it is still open.
 
         It is sent although it stands before the cursor; None where a turn ended there, where it is

@@ -103,7 +103,7 @@ class ReplayedRequests:
         apart = [*sums.pinned_in(0, cursor)]
         if branch.profile.context_size:
             apart += sums.pinned_in(cursor, start)
-        question = sums.parted_question(cursor, end, start=start) if cursor else None
+        question = sums.split_question(cursor, end, start=start) if cursor else None
         if question is not None:
             apart = sorted([*apart, question])
         return RequestParts(apart=tuple(apart), start=start, end=end)

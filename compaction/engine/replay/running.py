@@ -309,7 +309,7 @@ class ReplayedRun:
 
     def _question_tokens(self, cursor: int) -> int:
         sums = self.branch.sums
-        found = sums.parted_question(cursor, self.branch.end) if cursor else None
+        found = sums.split_question(cursor, self.branch.end) if cursor else None
         return 0 if found is None else sums.message(found).tokens + self.branch.model.frame_tokens
 
 

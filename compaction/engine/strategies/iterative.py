@@ -1,4 +1,4 @@
-"""One summary that is brought up to date, with the beginning of a parted turn behind it.
+"""One summary that is brought up to date, with the beginning of a split turn behind it.
 
 What came since the last summary is taken in by an update. Where the cut falls inside a turn, the
 beginning of that turn gets a summary of its own, which the turn's later part is read with. Both are
@@ -301,7 +301,7 @@ class IterativeSummary:
 
 
 class IterativeStrategy(BisectStrategy):
-    """Brings the summary before up to date, and gives the beginning of a parted turn its own."""
+    """Brings the summary before up to date, and gives the beginning of a split turn its own."""
 
     algorithm = ALGORITHM
     version = VERSION

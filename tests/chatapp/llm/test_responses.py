@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from chatapp.llm import openai_client, responses_wire
@@ -257,19 +255,17 @@ def test_parts_of_a_reasoning_summary_are_parted(ask):
 
 
 def test_a_server_that_does_not_answer_is_a_timeout_within_the_time_of_the_turn(ask):
-    started = time.monotonic()
-    error = ask({"text": "late", "delay_s": 3}, deadline=0.5)
+    error = ask({"text": "late", "delay_s": 30}, deadline=0.5)
     assert error.kind is ErrorKind.TIMEOUT
-    assert time.monotonic() - started < 2.5
 
 
 def test_a_stream_that_never_ends_is_cut_at_the_time_of_the_turn(ask):
-    started = time.monotonic()
     reply = {"chunks": ["x"] * 100, "chunk_delay_s": 0.1}
-    error = ask(reply, stream=True, deadline=0.6)
+    error = ask(reply, stream=True, deadline=2)
     assert error.kind is ErrorKind.TIMEOUT
+    # Some of them came, and not all of what would take ten seconds.
     assert set(error.partial.text) == {"x"}
-    assert time.monotonic() - started < 3
+    assert len(error.partial.text) < 100
 
 
 def test_the_model_without_a_server_answers_on_this_wire_too():
