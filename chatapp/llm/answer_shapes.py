@@ -12,9 +12,13 @@ from typing import Any
 from chatapp.messages.wire import text_of
 
 # Where a server says why its answer ended: in the choice, in the message, beside the choices.
-REASON_KEYS = ("finish_reason", "stop_reason", "done_reason", "finishReason", "finish_details")
-# Where gateways put the whole answer of their model.
-_AROUND = ("data", "response", "result", "body")
+# The model's own word counts where a gateway has none.
+REASON_KEYS = (
+    "finish_reason", "stop_reason", "done_reason", "finishReason", "finish_details",
+    "native_finish_reason",
+)  # fmt: skip
+# Where gateways put the whole answer of their model, or a piece of it.
+_AROUND = ("data", "response", "result", "body", "chunk", "output", "message", "payload")
 _USAGE_KEYS = ("usage", "usage_metadata", "usageMetadata")
 # Of a number in a list. Python reads no number of some thousand digits.
 _MOST_DIGITS = 9
@@ -23,11 +27,23 @@ _ARGUMENT_KEYS = ("arguments", "parameters", "input", "args")
 
 
 def unwrapped(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer in a body: itself, or what a gateway has put around it."""
-    if body.get("choices") or body.get("error"):
+    """Return the answer in a body, or the piece in a piece: itself, or what a gateway wrapped."""
+    if body.get("choices") or says_error(body.get("error")):
         return body
-    inside = (body.get(key) for key in _AROUND)
+    inside = (one for key in _AROUND for one in _alone(body.get(key)))
     return next((one for one in inside if isinstance(one, dict) and "choices" in one), body)
+
+
+def _alone(value: Any) -> list[Any]:
+    """Return a value, and the only one of a list, as a list of one."""
+    return [value] if not isinstance(value, list) else value[:1] if len(value) == 1 else []
+
+
+def says_error(value: Any) -> bool:
+    """Whether what stands under `error` tells of one: not nothing, and no object of nothings."""
+    if isinstance(value, Mapping):
+        return any(map(says_error, value.values()))
+    return bool(value)
 
 
 def choices_of(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:

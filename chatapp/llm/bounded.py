@@ -7,6 +7,7 @@ counts are the bytes behind a compression: a megabyte may hide a thousand.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -94,8 +95,13 @@ def inflated(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         raise ModelError(ErrorKind.BAD_ANSWER, f"Its Content-Encoding is {encoding[:40]}.")
     reader: Any = None
     data, is_first = b"", True
+    head, rest = _begun(chunks)
+    if encoding != "deflate" and not _is_compressed(head):
+        # A proxy has inflated it, and left the header.
+        yield from itertools.chain((head,), rest)
+        return
     try:
-        for chunk in chunks:
+        for chunk in itertools.chain((head,), rest):
             data += chunk
             while data and (reader is not None or len(data) >= _HEAD_BYTES):
                 if reader is None:
@@ -114,11 +120,33 @@ def inflated(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         raise ModelError(ErrorKind.BAD_ANSWER, f"It is compressed and broken: {error}.") from error
 
 
+def _untold(chunks: Iterable[bytes], *, limit: int) -> Iterator[bytes]:
+    """Yield the bytes of an answer that no header calls compressed; gzip's head tells by itself."""
+    head, rest = _begun(chunks)
+    whole = itertools.chain((head,), rest)
+    is_gzip = head.startswith(_GZIP_HEAD)
+    yield from inflated(bounded(whole, limit=limit), "gzip") if is_gzip else whole
+
+
+def _begun(chunks: Iterable[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes, two at least where there are as many, and what follows them."""
+    head, rest = b"", iter(chunks)
+    while len(head) < _HEAD_BYTES and (chunk := next(rest, None)) is not None:
+        head += chunk
+    return head, rest
+
+
+def _is_compressed(data: bytes) -> bool:
+    """Whether data begins as gzip's or zlib's does. No text of JSON or of events does."""
+    if len(data) < _HEAD_BYTES:
+        return False
+    is_zlib = data[0] & 15 == zlib.DEFLATED and int.from_bytes(data[:_HEAD_BYTES]) % 31 == 0
+    return is_zlib or data.startswith(_GZIP_HEAD)
+
+
 def _window_of(data: bytes) -> int:
     """Return how zlib reads data by its head; what some servers call deflate has none."""
-    is_zlib = data[0] & 15 == zlib.DEFLATED and int.from_bytes(data[:_HEAD_BYTES]) % 31 == 0
-    has_head = is_zlib or data.startswith(_GZIP_HEAD)
-    return zlib.MAX_WBITS | 32 if has_head else -zlib.MAX_WBITS
+    return zlib.MAX_WBITS | 32 if _is_compressed(data) else -zlib.MAX_WBITS
 
 
 def is_streamed(response: Any) -> bool:
@@ -137,7 +165,10 @@ def bound_response(response: Any, *, characters: int) -> None:
 
     def read(chunks: Iterable[bytes]) -> Iterator[bytes]:
         # What comes is counted, too: a compression may hide nothing at all, without end.
-        whole = inflated(bounded(chunks, limit=limit), encoding) if encoding else chunks
+        if encoding:
+            whole = inflated(bounded(chunks, limit=limit), encoding)
+        else:
+            whole = _untold(chunks, limit=limit)
         if response.is_error:
             # What quotes the request in front of its own words is read through.
             short = without_long_strings(bounded(whole, limit=MOST_QUOTING_BYTES))

@@ -15,12 +15,13 @@ from chatapp.llm.answer_shapes import (
     listed,
     reason_of,
     refusal_of,
+    says_error,
     spoken,
     unwrapped,
     usage_of,
 )
 from chatapp.llm.call_pieces import CallPieces, arguments_in
-from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body
+from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_body, from_words
 from chatapp.llm.growing_text import GrowingText
 from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply, ignore_event
@@ -106,7 +107,7 @@ def reply_of(completion: Any) -> Reply:
         raise from_body(body, status=200)
     choices = choices_of(body)
     if not choices:
-        raise _no_answer(body)
+        raise from_words(body)
     if not isinstance(choices[0].get("message") or {}, Mapping):
         raise ModelError(ErrorKind.BAD_ANSWER, "The answer has no message.", status=200)
     answer = _Completion(ignore_event)
@@ -119,15 +120,6 @@ def reply_of(completion: Any) -> Reply:
     return answer.reply(answer.finish_reason or "stop")
 
 
-def _no_answer(body: Mapping[str, Any]) -> ModelError:
-    """Return what a body without an answer says: an error in a form of its own, or nothing."""
-    error = from_body(body, status=200)
-    if error.kind is not ErrorKind.REJECTED:
-        return error
-    detail = f"The answer has no choices. {error.detail}".strip()
-    return ModelError(ErrorKind.BAD_ANSWER, detail, status=200)
-
-
 def _named(part: Any) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     return f"[{str(kind or 'part').removesuffix('_url')[:40]}]"
@@ -138,7 +130,7 @@ def _is_error(body: Mapping[str, Any]) -> bool:
 
     Some servers send what is wrong under status 200 and without an envelope.
     """
-    if body.get("error") or "error" in (body.get("object"), body.get("type")):
+    if says_error(body.get("error")) or "error" in (body.get("object"), body.get("type")):
         return True
     if body.get("choices"):
         return False
@@ -151,7 +143,7 @@ def _is_error(body: Mapping[str, Any]) -> bool:
 
 def _failure(reason: str, *places: Mapping[str, Any]) -> ModelError | None:
     """Return the failure of the server that a choice tells of: an error, or the word for one."""
-    error = next((place["error"] for place in places if place.get("error")), None)
+    error = next((place["error"] for place in places if says_error(place.get("error"))), None)
     if error is not None:
         broken = {"error": error}
         return amid_answer(from_body(broken, status=200, fallback="The answer broke off."))
@@ -217,6 +209,7 @@ class _Completion:
 
     def take(self, body: dict[str, Any]) -> None:
         """Take one chunk in; raise ModelError for an error sent as a chunk or inside a choice."""
+        body = unwrapped(body)
         if _is_error(body):
             error = from_body(body, status=200)
             raise amid_answer(error) if self._has_begun else error
@@ -234,7 +227,7 @@ class _Completion:
                 self._take_choice(choice, body)
                 break
         if not choices:
-            self.finish_reason = reason_of(body) or self.finish_reason
+            self._end_with(reason_of(body))
 
     def _take_choice(self, choice: Mapping[str, Any], body: Mapping[str, Any]) -> None:
         is_whole = "delta" not in choice
@@ -249,7 +242,12 @@ class _Completion:
         failure = _failure(reason, choice, message)
         if failure is not None:
             raise failure
-        self.finish_reason = reason or self.finish_reason
+        self._end_with(reason)
+
+    def _end_with(self, reason: str) -> None:
+        """Take a word for the end in; a plain `stop` behind another end takes it not back."""
+        if not self.finish_reason or (reason and end_of(reason) is not AnswerEnd.WHOLE):
+            self.finish_reason = reason or self.finish_reason
 
     def _keep_about(self, place: Mapping[str, Any]) -> None:
         self._about.add({name: place[name] for name in ABOUT_KEYS if place.get(name)})

@@ -120,6 +120,19 @@ def from_body(
     )
 
 
+def from_words(body: Any) -> ModelError:
+    """Return the ModelError for what came under status 200 and is no answer: a page, a sentence.
+
+    What its words mean counts; where they mean nothing that is known, it is a bad answer.
+    """
+    error = from_body(body, status=200)
+    if error.kind is not ErrorKind.REJECTED:
+        return error
+    return ModelError(
+        ErrorKind.BAD_ANSWER, f"There is no answer in it. {error.detail}".strip(), status=200
+    )
+
+
 def amid_answer(error: ModelError) -> ModelError:
     """Return what an error means that came in the middle of an answer.
 

@@ -12,25 +12,40 @@ from typing import Final
 
 LONGEST_SCALAR: Final = 5_000
 """A number or a word of JSON that is longer is none: Python reads at most 4 300 digits."""
+MOST_PIECES: Final = 1_000
+"""So many pieces become one: objects for a million letters take fifty times their size."""
+_HIGH_HALF, _LOW_HALF = ("\ud800", "\udbff"), ("\udc00", "\udfff")
 _IN_STRING = re.compile(r'["\\]')
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _NO_BLANK = re.compile(r"[^ \t\n\r]")
 
 
 class GrowingText:
-    """A text to which pieces are added; `str()` of it is the whole."""
+    """A text to which pieces are added; `str()` of it is the whole.
 
-    __slots__ = ("_length", "_pieces")
+    A character beyond the first 65 536 that was cut into its two halves is one again.
+    """
+
+    __slots__ = ("_joined", "_length", "_pieces")
 
     def __init__(self, text: str = "") -> None:
         self._pieces = [text] if text else []
         self._length = len(text)
+        self._joined = 0  # so many pieces are of MOST_PIECES each
 
     def add(self, piece: str) -> None:
         """Take a piece in, behind what has come."""
-        if piece:
-            self._pieces.append(piece)
-            self._length += len(piece)
+        if not piece:
+            return
+        if self._pieces and ends_in_half(self._pieces[-1]):
+            piece = joined_halves(self._pieces[-1][-1], piece)
+            self._pieces[-1] = self._pieces[-1][:-1]
+            self._length -= 1
+        self._length += len(piece)
+        self._pieces.append(piece)
+        if len(self._pieces) - self._joined > MOST_PIECES:
+            self._pieces[self._joined :] = ["".join(self._pieces[self._joined :])]
+            self._joined += 1
 
     def __len__(self) -> int:
         """Return how many characters have come; nothing is joined for it."""
@@ -40,6 +55,7 @@ class GrowingText:
         """Return the whole as it is now."""
         if len(self._pieces) > 1:
             self._pieces = ["".join(self._pieces)]
+            self._joined = 1
         return self._pieces[0] if self._pieces else ""
 
     def opens(self, whole: str) -> bool:
@@ -74,13 +90,24 @@ class GrowingJson(GrowingText):
         super().add(piece)
         if piece:
             self._unread.append(piece)
+        if len(self._unread) > MOST_PIECES:
+            self._read_all()
+
+    def _read_all(self) -> None:
+        for piece in self._unread:
+            self._read(piece)
+        self._unread.clear()
+
+    @property
+    def is_in_string(self) -> bool:
+        """Whether what comes next stands inside of a string."""
+        self._read_all()
+        return self._in_string
 
     @property
     def is_whole(self) -> bool:
         """Whether it is one whole JSON value, as is_json says of its text."""
-        for piece in self._unread:
-            self._read(piece)
-        self._unread.clear()
+        self._read_all()
         if self._spoiled or self._depth or self._in_string:
             return False
         if not self._closed:
@@ -133,3 +160,16 @@ def is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def ends_in_half(text: str) -> bool:
+    """Whether a text ends with the first half of a character whose second half may follow."""
+    return bool(text) and _HIGH_HALF[0] <= text[-1] <= _HIGH_HALF[1]
+
+
+def joined_halves(before: str, behind: str) -> str:
+    """Return two texts as one; halves of one character that meet there become it."""
+    if not (ends_in_half(before) and behind and _LOW_HALF[0] <= behind[0] <= _LOW_HALF[1]):
+        return before + behind
+    both = (before[-1] + behind[0]).encode("utf-16", "surrogatepass").decode("utf-16")
+    return f"{before[:-1]}{both}{behind[1:]}"

@@ -110,10 +110,21 @@ class OpenAIModel:
                 pieces = body if isinstance(body, list) else []
                 return read(_pieces_in(pieces)) if pieces else wire.reply_of(body)
         except json.JSONDecodeError as error:
-            # Or it calls pieces by the name of a whole.
+            # It has tabs or line ends in its texts, or calls pieces by the name of a whole.
+            if (body := _read_loosely(error.doc)) is not None:
+                return wire.reply_of(body)
             if pieces := _pieces_in(error.doc):
                 return read(pieces)
             raise
+
+
+def _read_loosely(text: str) -> dict[str, Any] | None:
+    """Return the object that a text is whose strings hold tabs and line ends as they are."""
+    try:
+        body = json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
 
 
 def _pieces_in(answer: Any) -> list[dict[str, Any]]:

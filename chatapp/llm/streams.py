@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -11,7 +13,7 @@ from typing import Any, Final, Protocol
 from chatapp.conf import chatapp_settings
 from chatapp.llm.answer_ends import CUT_OFF
 from chatapp.llm.cut_json import read_cut
-from chatapp.llm.errors import ErrorKind, ModelError
+from chatapp.llm.errors import ErrorKind, ModelError, amid_answer, from_words
 from chatapp.llm.growing_text import GrowingJson
 from chatapp.llm.requests import ModelRequest, OnEvent, Reply
 from chatapp.llm.thoughts import ThoughtSplitter
@@ -25,6 +27,13 @@ BYTES_BESIDE_ANSWER: Final = 1_000_000
 MOST_ITEMS: Final = 2_000
 """Of one answer: without words an answer could have calls without end."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_DONE_CHARS = len("[DONE]")
+# What begins a line of an event. Other lines are words, of which the first ones are kept.
+_FIELD = re.compile(rb"\s*$|:|(?:data|event|id|retry)(?::|$)")
+_MOST_WORDS, _LONGEST_WORDS = 40, 500
+# Tabs and line ends stand in the texts of servers that write their JSON by hand.
+_DECODER = json.JSONDecoder(strict=False)
+_BETWEEN = re.compile(r"[\s,]*(?:data:\s*)?")
 _RECORD_MARK = b"\x1e"
 """What `application/json-seq` puts before each object."""
 
@@ -109,6 +118,9 @@ def follow(
         # A connection that breaks behind the end of an answer takes nothing of it away.
         if not answer.finish_reason:
             failure = as_model_error(error)
+            if has_begun and isinstance(error, ValueError):
+                # Words among the pieces: the server's, or a gateway's, of what went wrong.
+                failure = amid_answer(failure)
             if has_begun and failure.kind is ErrorKind.UNAVAILABLE and failure.status is None:
                 # The server was reached; its connection was lost in the middle of the answer.
                 failure = ModelError(ErrorKind.BROKEN_ANSWER, failure.detail)
@@ -145,35 +157,84 @@ def pieces_of(chunks: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     The SDK would read them, too, but keep it to itself whether `[DONE]` came: without it, a stream
     that breaks off looks like one that ends. An object in a line of its own is a piece as well:
     some servers send nothing else, others an error in the middle of their events. Raises
-    ValueError for data that is no JSON.
+    ValueError for data that is no JSON, and ModelError for a page of words without any piece.
     """
-    name, data, longest = "", GrowingJson(), _longest_event()
+    words: list[str] = []
+    has_pieces = False
+    for piece in _pieces(chunks, words):
+        has_pieces = True
+        yield piece
+    if words and not has_pieces:
+        raise from_words("\n".join(words))
+
+
+def _pieces(chunks: Iterable[bytes], words: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the pieces; `words` gets the first lines that belong to none."""
+    event, longest = _Event(), _longest_event()
     for line in _lines(chunks, longest=longest):
-        if data and line.startswith((b"data:", b"event:")) and data.is_whole:
-            # No empty line between two events: what is whole is not gone on with.
-            yield from _piece(name, str(data))
-            name, data = "", GrowingJson()
-        if len(line) + len(data) > longest:
-            yield from _beginning(name, f"{data}{_text(line.removeprefix(b'data:'))}")
+        if event.is_over_before(line):
+            yield from event.taken()
+        if len(line) + len(event) > longest:
+            yield from _beginning(event.name, f"{event.data}{_text(line.removeprefix(b'data:'))}")
             return
-        if line.startswith(b"data:"):
-            told = b"\n" + line[5:] if data else line[5:].lstrip()
-            data.add(_text(told))
-        elif line.startswith(b"event:"):
-            name = _text(line[6:].strip())
-        elif line.startswith((b"{", b"[")) and not data:
+        if line.startswith((b"{", b"[")) and not event.data:
             yield from _bare(line)
-        elif not line:
-            whole = str(data)
-            yield from _piece(name, whole)
-            if _says_done(name, whole):
-                return
-            name, data = "", GrowingJson()
+        elif not event.add(line):
+            for piece in event.taken():
+                yield piece
+                if piece is DONE:
+                    return
+        elif not event.data and len(words) < _MOST_WORDS and not _FIELD.match(line):
+            words.append(_text(line[:_LONGEST_WORDS]))
     # The last one may lack the empty line behind it; half of one is nothing.
-    try:
-        yield from list(_piece(name, str(data)))
-    except ValueError:
-        return
+    with contextlib.suppress(ValueError):
+        yield from event.taken()
+
+
+class _Event:
+    """One server-sent event, as far as its lines have come."""
+
+    def __init__(self) -> None:
+        self.name, self.data = "", GrowingJson()
+        self._blank_lines = 0  # in a text of it
+
+    def __len__(self) -> int:
+        return len(self.data) + self._blank_lines
+
+    def is_over_before(self, line: bytes) -> bool:
+        """Whether a line begins another one, though nothing said that this one is over."""
+        if not self.data or not line.startswith((b"data:", b"event:")):
+            return False
+        # What is whole is not gone on with; what breaks off before an empty line stays broken.
+        return self._blank_lines > 0 or self.data.is_whole
+
+    def add(self, line: bytes) -> bool:
+        """Take a line in; return whether the event may go on behind it."""
+        if line.startswith(b"data:"):
+            self.data.add(_text(b"\n" + line[5:] if self.data else line[5:].lstrip()))
+        elif line.startswith(b"event:"):
+            self.name = _text(line[6:].strip())
+        elif not line:
+            if not self._breaks_off():
+                return False
+            self._blank_lines += 1
+        elif self.data and self.data.is_in_string:
+            # A line end that the server did not escape: the text goes on.
+            self.data.add("\n" * (self._blank_lines + 1) + _text(line))
+            self._blank_lines = 0
+        return True
+
+    def _breaks_off(self) -> bool:
+        """Whether the data ends inside of a text. Nearly all ends with a bracket."""
+        if not self.data or str(self.data).endswith(("}", "]")):
+            return False
+        return self.data.is_in_string
+
+    def taken(self) -> Iterator[dict[str, Any]]:
+        """Yield what the event says, and begin the next one."""
+        name, data = self.name, str(self.data)
+        self.name, self.data, self._blank_lines = "", GrowingJson(), 0
+        return _piece(name, data)
 
 
 def _text(line: bytes) -> str:
@@ -193,7 +254,20 @@ def _piece(name: str, data: str) -> Iterator[dict[str, Any]]:
         body = _error(data)
         yield body if body.get("error") else {"error": body}
     elif data.strip():
-        yield from _objects(name, json.loads(data))
+        yield from _values(name, data)
+
+
+def _values(name: str, data: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of an event; some servers glue several events into one."""
+    place = 0
+    while place < len(data):
+        value, place = _DECODER.raw_decode(data, place)
+        yield from _objects(name, value)
+        if (between := _BETWEEN.match(data, place)) is not None:
+            place = between.end()
+        if _says_done("", data[place : place + _DONE_CHARS]):
+            yield DONE
+            return
 
 
 def _objects(name: str, body: Any) -> Iterator[dict[str, Any]]:
@@ -204,7 +278,7 @@ def _objects(name: str, body: Any) -> Iterator[dict[str, Any]]:
 
 
 def _says_done(name: str, data: str) -> bool:
-    return data[:6].upper() == "[DONE]" or (name == "done" and data.strip() in ("", "{}"))
+    return data[:_DONE_CHARS].upper() == "[DONE]" or (name == "done" and data.strip() in ("", "{}"))
 
 
 def _bare(line: bytes) -> Iterator[dict[str, Any]]:

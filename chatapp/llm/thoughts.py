@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from chatapp.llm.growing_text import GrowingText, ends_in_half, joined_halves
 from chatapp.messages.patterns import lazy_pattern
 from chatapp.messages.vendor import THOUGHT_PARTS, THOUGHT_TEXTS
 
@@ -188,9 +189,9 @@ class ThoughtSplitter:
         take_back: Callable[[], object] = _ignore,
     ) -> None:
         self._show, self._think, self._take_back = show, think, take_back
-        self._said: list[str] = []
-        self._thought: list[str] = []
+        self._said, self._thought = GrowingText(), GrowingText()
         self._rest = ""
+        self._half = ""  # of a character: nobody can show it alone
         self._step: Callable[[bool], bool] = self._begin
         self._closing = ""
         self._closed = False  # thoughts have ended before
@@ -201,21 +202,25 @@ class ThoughtSplitter:
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(self._said)
+        return str(self._said)
 
     @property
     def thoughts(self) -> str:
         """The thoughts so far."""
-        return _TEMPLATE.sub("", "".join(self._thought).rstrip()).strip()
+        return _TEMPLATE.sub("", str(self._thought).rstrip()).strip()
 
     def feed(self, piece: str) -> None:
         """Take a piece in."""
+        piece = joined_halves(self._half, piece)
+        self._half = piece[-1] if ends_in_half(piece) else ""
+        piece = piece.removesuffix(self._half)
         for start in range(0, len(piece), _LONGEST_PIECE):
             self._rest += piece[start : start + _LONGEST_PIECE]
             self._advance(final=False)
 
     def finish(self) -> None:
         """Take it that nothing follows."""
+        self._rest, self._half = self._rest + self._half, ""
         self._advance(final=True)
 
     def _advance(self, *, final: bool) -> None:
@@ -299,7 +304,7 @@ class ThoughtSplitter:
     def _turn_into_thoughts(self, mark: re.Match[str]) -> None:
         shown = self.text
         thought = shown + self._rest[: mark.start()]
-        self._said.clear()
+        self._said = GrowingText()
         if shown:
             self._take_back()
         self._thinks(thought)
@@ -313,12 +318,12 @@ class ThoughtSplitter:
     def _says(self, text: str) -> None:
         if text:
             self._before = (self._before + text)[-_BEFORE_CHARS:]
-            self._said.append(text)
+            self._said.add(text)
             self._show(text)
 
     def _thinks(self, text: str) -> None:
         if text:
-            self._thought.append(text)
+            self._thought.add(text)
             self._think(text)
 
 

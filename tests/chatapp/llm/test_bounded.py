@@ -358,6 +358,25 @@ def test_a_word_that_names_no_compression_is_none(serve, word):
     assert serve(answer).model.connect().complete(ModelRequest(**HELLO)).text == "seven"
 
 
+@pytest.mark.parametrize("cut", [1, 2, 30])
+@pytest.mark.parametrize(
+    ("told", "is_squeezed"), [("", True), ("identity", True), ("gzip", False), ("x-gzip", False)]
+)
+def test_a_compression_that_its_header_does_not_tell_is_told_by_its_head(
+    serve, told, is_squeezed, cut
+):
+    """Proxies inflate an answer and leave the header, or take the header and leave the answer."""
+
+    def answer(server, handler):
+        headers(handler, 200, "application/json", **({"Content-Encoding": told} if told else {}))
+        body = json.dumps({"choices": [{"message": {"content": "seven"}}]}).encode()
+        body = gzip.compress(body) if is_squeezed else body
+        pour(server, handler, body[:cut], chunks=1)
+        pour(server, handler, body[cut:], chunks=1)
+
+    assert serve(answer).model.connect().complete(ModelRequest(**HELLO)).text == "seven"
+
+
 CHAT = {"choices": [{"index": 0, "delta": {"content": "word "}}]}
 CALL = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": "word "}}
 ITEM = {"type": "response.output_text.delta", "item_id": "m1", "output_index": 0}

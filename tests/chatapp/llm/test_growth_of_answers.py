@@ -6,6 +6,7 @@ Each shape is taken in at a length and at eight times that length (`tests/growth
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -97,6 +98,7 @@ def whole_responses(item: Callable[[int], dict[str, Any]]) -> Shape:
 
 SHAPES: dict[str, Shape] = {
     "text": chat(lambda n: delta(content=LONG)),
+    "halves of characters": chat(lambda n: delta(content=f"\ude00{LONG}\ud83d")),
     "thoughts": chat(lambda n: delta(reasoning_content=LONG)),
     "refusal": chat(lambda n: delta(refusal=LONG)),
     "arguments": chat(lambda n: call("" if n else "look", LONG, index=0, id="c")),
@@ -156,6 +158,8 @@ SHAPES: dict[str, Shape] = {
     "tags in a whole": lambda count: split("<think></think>" * count * 20),
     "closing tags in a whole": lambda count: split('"</think>' * count * 20),
     "lines of one event": events(b"data: " + LONG.encode() + b"\n"),
+    "line ends in one text": events(b'data: {"a": "' + LONG.encode() + b"\n", b"\n", LONG.encode()),
+    "objects glued in one event": events(b'data: {"a": "' + LONG.encode() + b'"}'),
     "lines of one object": events(b'data: [{"a": "' + LONG.encode() + b'"},\n'),
 }
 
@@ -190,6 +194,26 @@ def test_an_answer_of_items_without_end_is_cut_off(name):
     assert isinstance(reply, Reply)
     assert reply.finish_reason == "length"
     assert len(reply.tool_calls) <= MOST_ITEMS + 1
+
+
+def test_an_answer_of_single_letters_does_not_hold_an_object_for_each():
+    """A million pieces of one letter: a list of them takes 8 MB, and their objects fifty."""
+    text, thoughts = GrowingText(), GrowingJson()
+    tracemalloc.start()
+    try:
+        for number in range(200_000):
+            # Objects of their own: Python keeps only one of each letter up to ÿ.
+            text.add(chr(0x4E00 + number % 20_000))
+            thoughts.add(chr(0x4E00 + number % 20_000))
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 2 * 200_000 * 2 + 1_000_000
+    assert (
+        str(text)
+        == str(thoughts)
+        == "".join(chr(0x4E00 + number % 20_000) for number in range(200_000))
+    )
 
 
 # --- the text itself ------------------------------------------------------------------------------

@@ -347,9 +347,9 @@ def test_a_stream_that_breaks_off_before_anything_came_is_tried_again(ask):
 
 
 @pytest.mark.parametrize("line", ['{"type": "resp', "nonsense", '{"type": {}, "delta": []'])
-def test_a_stream_that_the_sdk_cannot_read_is_told_as_such(ask, line):
+def test_a_stream_that_nobody_can_read_on_is_a_broken_answer(ask, line):
     error = ask({"events": [text("so far"), line]}, stream=True)
-    assert error.kind is ErrorKind.BAD_ANSWER
+    assert error.kind is ErrorKind.BROKEN_ANSWER
     assert error.partial.text == "so far"
 
 
