@@ -199,10 +199,10 @@ def call_name(name: Any, tools: Container[str] = frozenset()) -> str:
 
     Else what is neither letter, digit, hyphen nor underscore becomes an underscore.
     """
-    name = str(name or "")
-    if name in tools or _CALL_NAME.fullmatch(name):
-        return name
-    return _NO_CALL_NAME.sub("_", name)[:LONGEST_NAME].strip("_") or NO_NAME
+    given = str(name or "")
+    if given in tools or _CALL_NAME.fullmatch(given):
+        return given
+    return _NO_CALL_NAME.sub("_", given)[:LONGEST_NAME].strip("_") or NO_NAME
 
 
 def arguments_object(arguments: Any) -> str:
