@@ -74,6 +74,9 @@ class AnswerFile:
                 to.flush()
                 os.fsync(to.fileno())
             draft.replace(path)
+            # A power cut forgets a name that its folder does not have on the disk yet.
+            for place in (path.parent, folder()):
+                _sync(place)
         except BaseException:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -105,6 +108,16 @@ def _opened(draft: Path) -> int:
         with suppress(FileNotFoundError):  # somebody removed the folder, which was empty
             return os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     raise FileNotFoundError(draft)
+
+
+def _sync(place: Path) -> None:
+    """Write the names in a folder to the disk, where the system can do that."""
+    with suppress(OSError):
+        opened = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
 
 
 def _remove_if_empty(of_session: Path) -> None:

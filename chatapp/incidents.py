@@ -56,6 +56,7 @@ ERROR_WORDS: Mapping[str, str] = {
     ErrorKind.TOOLS_REFUSED.value: "The server took no tools or no tool calls",
     ErrorKind.THOUGHTS_REFUSED.value: "The server did not take earlier reasoning",
     ErrorKind.AUTHENTICATION.value: "The server refused the key",
+    ErrorKind.REGION_REFUSED.value: "The server does not serve this region",
     ErrorKind.QUOTA.value: "No credit or quota left",
     ErrorKind.CONTENT_FILTER.value: "The content filter refused it",
     ErrorKind.NOT_CONFIGURED.value: "No key is set",

@@ -80,7 +80,7 @@ def _outgoing(
     own = for_server_all(request.messages, request.tools, server, codes)
     return [
         ({key: value for key, value in message.items() if key not in _NOT_ON_THIS_WIRE}, source)
-        for message, source in outgoing(own, codes)
+        for message, source in outgoing(own, codes, tools=request.tool_names)
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from chatapp.conf import chatapp_settings
 from chatapp.llm.error_forms import form_of
 from chatapp.llm.error_kinds import ErrorKind
+from chatapp.llm.error_outages import is_busy, is_outage, is_spoiled, times_out
 from chatapp.llm.error_overflow import LONG_REQUESTS, OVERFLOW_NAMES, any_of, is_overflow
 from chatapp.llm.error_parsing import Said, rate_numbers
 from chatapp.messages.patterns import lazy_pattern
@@ -76,6 +77,17 @@ AUTHENTICATION_WORDS = any_of(
     r"\binvalid token\b(?! (?:in|at|near)\b| ?['\"<{\[])",
     r"\bunauthori[sz]ed\b",
     r"无效的(?:令牌|密钥)|(?:令牌|密钥).{0,6}(?:无效|过期)",
+)
+REGION_NAMES = any_of(r"unsupported_?(?:country|region|territory|location)")
+# Of who asks: a tool's parameter may be named `location`, too.
+_PLACE = r"(?:country|region|territory|location|area)"
+_DENIED = r"(?:not|un)[ -]?(?:supported|allowed|available|permitted|served|offered|authorized)"
+REGION_WORDS = any_of(
+    r"\bcountry, region,? or territory\b",
+    rf"\b(?:user|your|client|this) {_PLACE}\b.{{0,30}}\b(?:{_DENIED}|blocked|restricted)",
+    rf"\b(?:{_DENIED}|blocked|restricted|access)\b.{{0,20}}\b(?:in|from|for|to|within) "
+    rf"(?:your|this|the user'?s?|the)(?: current)? {_PLACE}\b",
+    r"(?:所在|您的|你的|该|当前)的?(?:地区|国家|区域).{0,10}(?:不支持|不可用|受限|无法|不能)",
 )
 FILTER_NAMES = any_of(
     r"content_?filter",
@@ -205,59 +217,10 @@ BODY_WORDS = any_of(
     r"\b(?:image|picture|audio|video)s?(?: is| are| was)? too (?:large|long|big)\b",
 )
 
-UNAVAILABLE_START = lazy_pattern(r"service unavailable\b")
-UNAVAILABLE_NAMES = any_of(
-    r"overloaded", r"unavailable", r"server_?error", r"internal_?error", r"api_error"
-)
-UNAVAILABLE_WORDS = any_of(
-    r"\boverloaded\b", r"service (?:is )?unavailable", r"temporarily unavailable", r"bad gateway",
-    r"internal server error", r"upstream (?:connect|request timeout)",
-)  # fmt: skip
-# What passes, under a status that says that it does not.
-PASSING_WORDS = any_of(
-    r"\b(?:try|trying) (?:it )?again (?:later|shortly|soon|in (?:a|\d))",
-    r"\bretry (?:later|shortly|in (?:a|\d))",
-    r"\bat (?:full )?capacity\b",
-    r"\boverloaded\b",
-    r"\bmax(?:imum)? concurrency\b",
-    r"\bdegraded\b",
-    r"\bmodel (?:has |was )?(?:crashed|unloaded|reloaded)\b|\bloading model\b",
-    r"\bsocket hang up\b|\beconn\w+|\bfetch failed\b|\bnetwork error\b",
-    r"\bconnection (?:reset|refused|closed|aborted|timed out)\b",
-    r"\binternal (?:network|server) (?:failure|error)\b",
-    r"\bupstream[ _](?:error|failure|connect)",
-    r"稍后(?:再试|重试)|负载(?:过高|已满)|(?:系统|服务)繁忙",
-)
-# How much of the server is taken just now, by others as well: no size of this request.
-BUSY_WORDS = any_of(
-    r"\bin[- ]flight\b",
-    r"\b(?:kv[ _-]?cache|cache) .{0,60}\b(?:left|free|remaining|in use|currently|available now)\b",
-    r"\b(?:free|available|remaining|unused)\b.{0,20}\b(?:kv[ _-]?cache|cache|gpu) "
-    r"(?:blocks?|pages?|slots?|space|memory)",
-    r"\b(?:waiting|request|scheduler|scheduling|pending) queue\b|\bqueue is full\b",
-    r"\b(?:running|concurrent|queued|waiting|pending|other) (?:requests|sequences)\b",
-)
-# What the model wrote and its own server could not use: another answer may do.
-SPOILED_NAMES = any_of(
-    r"tool_?use_?failed", r"output_?parse_?failed", r"json_?validate_?failed",
-    r"malformed_?function_?call", r"invalid_?model_?output",
-)  # fmt: skip
-SPOILED_WORDS = any_of(
-    r"\bfailed[_ ]generation\b",
-    r"\bmodel (?:generated|produced|returned|output)\b.{0,40}"
-    r"\b(?:invalid|malformed|could not|cannot|can't|unparse?able)",
-    r"\berror parsing tool call\b",
-    r"\bfailed to parse (?:the )?(?:model(?:'s)? )?(?:output|generation|input at pos)",
-    r"\btool call validation failed\b",
-)
 MODEL_NAMES = any_of(r"model_?not_?found")
-TIMEOUT_NAMES = any_of(r"time_?out")
 
 
 Rule = Callable[[Said], bool]
-
-_UNCLEAR = (None, 200)
-_PASSING = (408, 409, 425)
 
 
 def classify(said: Said) -> ErrorKind:
@@ -272,11 +235,7 @@ def _first_of(rules: Sequence[tuple[ErrorKind, Rule]], said: Said) -> ErrorKind 
 
 def _named(pattern: re.Pattern[str]) -> Rule:
     """Return a rule for codes and types."""
-    return lambda said: _is_named(said, pattern)
-
-
-def _is_named(said: Said, pattern: re.Pattern[str]) -> bool:
-    return any(pattern.search(name) for name in said.names)
+    return lambda said: said.is_named(pattern)
 
 
 def _worded(*patterns: re.Pattern[str]) -> Rule:
@@ -286,11 +245,11 @@ def _worded(*patterns: re.Pattern[str]) -> Rule:
 
 _speaks_of_rate = _worded(RATE_WORDS, RATE_NAMES)
 _speaks_of_quota = _worded(QUOTA_WORDS, QUOTA_NAMES)
-_times_out = _named(TIMEOUT_NAMES)
+_is_out_of_region = _worded(REGION_WORDS, REGION_NAMES)
 
 
 def _is_limited_by_structure(said: Said) -> bool:
-    return said.status == 429 or _is_named(said, RATE_NAMES)
+    return said.status == 429 or said.is_named(RATE_NAMES)
 
 
 def _is_too_long_for_the_account(said: Said) -> bool:
@@ -313,9 +272,9 @@ def _is_out_of_quota(said: Said) -> bool:
 
     Google words a limit per minute like that, too; its status tells them apart.
     """
-    if said.status == 402 or _is_named(said, QUOTA_NAMES):
+    if said.status == 402 or said.is_named(QUOTA_NAMES):
         return True
-    renewed = said.retry_after is not None or _is_named(said, RATE_NAMES)
+    renewed = said.retry_after is not None or said.is_named(RATE_NAMES)
     return said.status == 429 and not renewed and _speaks_of_quota(said)
 
 
@@ -339,7 +298,7 @@ def _is_added_by_operator(said: Said) -> bool:
 
 
 def _has_lost_state(said: Said) -> bool:
-    if _is_named(said, STATE_NAMES):
+    if said.is_named(STATE_NAMES):
         return True
     place = f"{said.param} {said.words}"
     if STATE_WORDS.search(place) or STATE_NAMES.search(place):
@@ -359,7 +318,7 @@ def refuses_continuations(error: ModelError) -> bool:
 def _has_too_many_messages(said: Said) -> bool:
     """Whether the list of messages is too long; lists of tools or parts have limits as well."""
     words = said.words
-    if not (_is_named(said, MESSAGE_COUNT_NAMES) or MESSAGE_COUNT_WORDS.search(words)):
+    if not (said.is_named(MESSAGE_COUNT_NAMES) or MESSAGE_COUNT_WORDS.search(words)):
         return False
     place = said.param or _quoted_place(words)
     return not place or bool(CONVERSATION.fullmatch(place))
@@ -368,7 +327,7 @@ def _has_too_many_messages(said: Said) -> bool:
 def _has_too_long_message(said: Said) -> bool:
     """Whether a message's text is too long; names, ids and `user` have limits as well."""
     words = said.words
-    if not (_is_named(said, STRING_NAMES) or STRING_WORDS.search(words)):
+    if not (said.is_named(STRING_NAMES) or STRING_WORDS.search(words)):
         return False
     place = said.param or _quoted_place(words)
     return not place or bool(MESSAGE_TEXT.search(place))
@@ -391,22 +350,9 @@ def _is_body_too_large(said: Said) -> bool:
     place = f"{said.param} {said.words}"
     return (
         said.status == 413
-        or _is_named(said, BODY_NAMES)
+        or said.is_named(BODY_NAMES)
         or bool(BODY_NAMES.search(place) or BODY_WORDS.search(place))
     )
-
-
-def _is_outage(said: Said) -> bool:
-    status = said.status
-    if status is not None and (status >= 500 or status in _PASSING):
-        return True
-    return status in _UNCLEAR and (
-        _is_named(said, UNAVAILABLE_NAMES) or bool(UNAVAILABLE_WORDS.search(said.words))
-    )
-
-
-def _is_spoiled(said: Said) -> bool:
-    return _is_named(said, SPOILED_NAMES) or bool(SPOILED_WORDS.search(said.words))
 
 
 _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
@@ -422,9 +368,11 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.CONTENT_FILTER, _named(FILTER_NAMES)),
     (ErrorKind.CONTENT_FILTER, _worded(FILTER_WORDS)),
     (ErrorKind.QUOTA, _speaks_of_quota),
+    (ErrorKind.REGION_REFUSED, _named(REGION_NAMES)),
+    (ErrorKind.REGION_REFUSED, lambda said: said.status == 451 or _is_out_of_region(said)),
     (ErrorKind.AUTHENTICATION, lambda said: said.status in (401, 403)),
     (ErrorKind.AUTHENTICATION, _named(AUTHENTICATION_NAMES)),
-    (ErrorKind.BROKEN_ANSWER, _is_spoiled),
+    (ErrorKind.BROKEN_ANSWER, is_spoiled),
     (ErrorKind.STATE_LOST, _has_lost_state),
     (ErrorKind.TOO_MANY_MESSAGES, _has_too_many_messages),
     (ErrorKind.MESSAGE_TOO_LONG, _has_too_long_message),
@@ -435,12 +383,10 @@ _FIRST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
 _LAST_RULES: tuple[tuple[ErrorKind, Rule], ...] = (
     (ErrorKind.REJECTED, _named(MODEL_NAMES)),
     (ErrorKind.REJECTED, _worded(NOT_ABOUT_SIZE, STRING_WORDS)),
-    (ErrorKind.UNAVAILABLE, lambda said: bool(UNAVAILABLE_START.match(said.words))),
-    (ErrorKind.UNAVAILABLE, _worded(BUSY_WORDS)),
+    (ErrorKind.UNAVAILABLE, is_busy),
     (ErrorKind.CONTEXT_OVERFLOW, is_overflow),
     (ErrorKind.BODY_TOO_LARGE, _is_body_too_large),
-    (ErrorKind.TIMEOUT, lambda said: said.status in _UNCLEAR and _times_out(said)),
+    (ErrorKind.TIMEOUT, times_out),
     (ErrorKind.AUTHENTICATION, _worded(AUTHENTICATION_WORDS)),
-    (ErrorKind.UNAVAILABLE, lambda said: bool(PASSING_WORDS.search(said.words))),
-    (ErrorKind.UNAVAILABLE, _is_outage),
+    (ErrorKind.UNAVAILABLE, is_outage),
 )

@@ -34,6 +34,7 @@ class ErrorKind(enum.Enum):
     TOOLS_REFUSED = "tools_refused"
     THOUGHTS_REFUSED = "thoughts_refused"
     AUTHENTICATION = "authentication"
+    REGION_REFUSED = "region_refused"
     QUOTA = "quota"
     CONTENT_FILTER = "content_filter"
     NOT_CONFIGURED = "not_configured"
@@ -162,6 +163,10 @@ SENTENCES: Mapping[ErrorKind, str] = MappingProxyType(
             "session, or use another model."
         ),
         ErrorKind.AUTHENTICATION: "The model server refused the key. Check OPENAI_API_KEY.",
+        ErrorKind.REGION_REFUSED: (
+            "The model server does not serve this model to the country or region that it was asked "
+            "from, so asking again does not help. Use another model or server."
+        ),
         ErrorKind.QUOTA: (
             "The account at the model server has no credit or quota left, so waiting does not "
             "help. Check its billing, or use another model."

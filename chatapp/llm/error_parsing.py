@@ -91,6 +91,10 @@ class Said:
         """The text as patterns want it: without the marks around names, too."""
         return " ".join(self.text.lower().replace("\u2019", "'").replace("`", "").split())
 
+    def is_named(self, pattern: re.Pattern[str]) -> bool:
+        """Whether a pattern is found in one of the codes and types."""
+        return any(pattern.search(name) for name in self.names)
+
 
 def read(body: Any, *, status: int | None) -> Said:
     """Return what an error body says: an object, a list of one (Gemini), a text or a page."""

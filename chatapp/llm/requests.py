@@ -46,6 +46,12 @@ class ModelRequest:
     effort: str = ""
     forbids_tools: bool = False
 
+    @property
+    def tool_names(self) -> frozenset[str]:
+        """The names of the tools that it declares, in the form of either wire."""
+        told = (tool.get("function") or tool for tool in self.tools)
+        return frozenset(str(one.get("name")) for one in told if isinstance(one, Mapping))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:

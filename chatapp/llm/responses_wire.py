@@ -73,7 +73,7 @@ def _items(
     on_server = request.messages_on_server if request.previous_response_id else 0
     form = codes | ({TEXTS_ONLY} if request.plain_text else frozenset())
     own = for_server_all(request.messages, request.tools, server, form)
-    sent = outgoing(own, codes)
+    sent = outgoing(own, codes, tools=request.tool_names)
     held = next((n for n, (_, at) in enumerate(sent) if at is not None and at >= on_server), None)
     items = sourced_items(
         [message for message, _ in sent],

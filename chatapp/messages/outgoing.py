@@ -53,6 +53,10 @@ STRICT_ID = re.compile(r"[A-Za-z0-9]{9}")
 _ID = re.compile(rf"[\x21-\x7e]{{1,{LONGEST_ID}}}")
 _NAME = re.compile(r"[\s<|\\/>]+")
 LONGEST_NAME = 64
+_CALL_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{LONGEST_NAME}}}")
+_NO_CALL_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+NO_NAME = "unnamed"
+"""Stands for the name of a call that has none."""
 # Part types that the two wires carry; a text in any other part is sent as text.
 _PARTS = {
     "user": {"text", "image_url", "input_audio", "file", "input_image", "input_file"},
@@ -67,15 +71,20 @@ Sourced = tuple[WireMessage, int | None]
 
 
 def outgoing(
-    messages: Sequence[WireMessage], adaptations: Container[str] = frozenset()
+    messages: Sequence[WireMessage],
+    adaptations: Container[str] = frozenset(),
+    *,
+    tools: Container[str] = frozenset(),
 ) -> list[Sourced]:
     """Return the messages as servers take them, each with the index that it came from.
 
     Always: calls and results paired, arguments JSON objects, no blank contents, ids of at most 40
-    printable characters, known parts. `adaptations` are codes of this module.
+    printable characters, known parts, and names of calls of letters and digits: models make some
+    up. `tools` are the names that the request declares, which stay as they are. `adaptations` are
+    codes of this module.
     """
     sent = strict_with_sources([_named(message) for message in messages])
-    sent = [(_readable(message), source) for message, source in sent]
+    sent = [(_readable(message, tools), source) for message, source in sent]
     if WITHOUT_THOUGHTS in adaptations:
         sent = [(_without(message, _OWN_KEYS), source) for message, source in sent]
     if TEXTS_ONLY in adaptations:
@@ -109,15 +118,15 @@ def _named(message: WireMessage) -> WireMessage:
     return {**message, "name": _NAME.sub("_", name)[:LONGEST_NAME]}
 
 
-def _readable(message: WireMessage) -> WireMessage:
-    """Return a message with contents that are not blank, known parts, and arguments as objects."""
+def _readable(message: WireMessage, tools: Container[str]) -> WireMessage:
+    """Return a message with contents that are not blank, known parts, and calls as servers take."""
     content = _content(message.get("content"), message["role"])
     if message["role"] == "tool" and is_blank(content):
         content = NO_OUTPUT
     calls = message.get("tool_calls")
     readable: WireMessage = {**message, "content": content}
     if calls:
-        readable["tool_calls"] = [_with_object(call) for call in calls]
+        readable["tool_calls"] = [_with_object(call, tools) for call in calls]
         if is_blank(content):
             readable["content"] = None
     return readable
@@ -178,10 +187,22 @@ def _with_words(message: WireMessage) -> WireMessage:
     return {**message, "content": NO_WORDS} if says_nothing else message
 
 
-def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
+def _with_object(call: Mapping[str, Any], tools: Container[str]) -> dict[str, Any]:
     function = call.get("function") or {}
-    arguments = arguments_object(function.get("arguments"))
-    return {**call, "function": {**function, "arguments": arguments}}
+    told = {"name": call_name(function.get("name"), tools)}
+    told["arguments"] = arguments_object(function.get("arguments"))
+    return {**call, "function": {**function, **told}}
+
+
+def call_name(name: Any, tools: Container[str] = frozenset()) -> str:
+    """Return a call's name as every server takes it: itself where the request declares it.
+
+    Else what is neither letter, digit, hyphen nor underscore becomes an underscore.
+    """
+    given = str(name or "")
+    if given in tools or _CALL_NAME.fullmatch(given):
+        return given
+    return _NO_CALL_NAME.sub("_", given)[:LONGEST_NAME].strip("_") or NO_NAME
 
 
 def arguments_object(arguments: Any) -> str:

@@ -24,7 +24,13 @@ from chatapp.llm.registry import ModelConfig
 from chatapp.llm.requests import ModelRequest, Reply
 from chatapp.llm.wires import arguments_of, message_at
 from chatapp.messages.outgoing import USER_LAST
-from chatapp.messages.wire import ASKED_MODEL, REASONING_ITEMS, VENDOR_LEFT_OUT, WireMessage
+from chatapp.messages.wire import (
+    ASKED_MODEL,
+    REASONING_ITEMS,
+    VENDOR_LEFT_OUT,
+    WireMessage,
+    is_blank,
+)
 from chatapp.models import Session
 from chatapp.turns.adaptations import (
     Adjustments,
@@ -49,7 +55,7 @@ MAX_RECOVERIES = 20
 MAX_REQUESTS = 8
 # Part of a limit per minute that the answer may take: the request counts, too.
 ANSWER_SHARE = 4
-EMPTY_ANSWER = "empty_answer"
+EMPTY_ANSWER, THOUGHTS_ALONE = "empty_answer", "thoughts_alone"
 _NOT_LEARNED = "What a model server taught is not remembered"
 # Kinds whose sentence leaves open what happened.
 _TOLD_WITH_DETAIL = (ErrorKind.REJECTED, ErrorKind.BAD_ANSWER, ErrorKind.BROKEN_ANSWER)
@@ -188,7 +194,9 @@ class TurnAttempts:
         reply = model.connect().complete(request, self._on_event)
         if reply.is_empty:
             raise ModelError(
-                ErrorKind.BAD_ANSWER, f"finish reason {reply.finish_reason}", code=EMPTY_ANSWER
+                ErrorKind.BAD_ANSWER,
+                f"finish reason {reply.finish_reason}",
+                code=EMPTY_ANSWER if is_blank(reply.reasoning) else THOUGHTS_ALONE,
             )
         return reply
 
@@ -383,6 +391,12 @@ def _sentence(error: ModelError) -> str:
         return (
             f"The model answered with neither text nor a tool call ({error.detail}). Try again; "
             "where the reason is length, raise OPENAI_MAX_OUTPUT."
+        )
+    if error.code == THOUGHTS_ALONE:
+        return (
+            f"The model thought, and answered with neither text nor a tool call ({error.detail}). "
+            "Try again; where the reason is length, raise OPENAI_MAX_OUTPUT. Where it is so each "
+            "time, the server's reasoning parser takes answers for thoughts: switch it off there."
         )
     if error.kind in _TOLD_WITH_DETAIL and error.detail:
         return f"{error.sentence} It says: {error.detail[:500]}"

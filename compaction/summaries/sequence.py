@@ -36,6 +36,7 @@ _OUTAGES = frozenset(
         ErrorKind.BROKEN_ANSWER,
         ErrorKind.RATE_LIMITED,
         ErrorKind.AUTHENTICATION,
+        ErrorKind.REGION_REFUSED,
         ErrorKind.QUOTA,
         ErrorKind.NOT_CONFIGURED,
         ErrorKind.BAD_ANSWER,

@@ -322,6 +322,23 @@ def test_files_are_for_the_process_s_user_alone(api, session, model_server, monk
     assert modes == [0o700, 0o700, 0o600]
 
 
+def test_a_power_cut_forgets_neither_a_file_nor_its_name(api, session, model_server, monkeypatch):
+    """What a folder has on the disk are names: a file that was synced can be lost with its own."""
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def noted(opened: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{opened}").readlink())
+        fsync(opened)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    script(model_server, text=LONG)
+    lose_an_answer(api, session, monkeypatch)
+    (kept,) = folder().glob("*/*")
+    assert synced[0].name.startswith(kept.name)
+    assert synced[1:3] == [kept.parent, folder()]
+
+
 KILLED = """
 import django; django.setup()
 from django.contrib.auth import get_user_model

@@ -48,13 +48,18 @@ parts = st.lists(
 contents = st.one_of(st.none(), texts, parts)
 ids = st.sampled_from(["c1", "c2", "x" * 70, "call 3", "ab12cd34e", "é"])
 arguments = st.sampled_from(["", "{}", '{"a": 1}', '{"a": ', "[1]", '"text"', "null", "NaN", " "])
+names = st.one_of(
+    st.sampled_from(["look", "", "functions.look up", '{"name": "look"}', "look" * 40, "看", "_"]),
+    st.text(max_size=8),
+)
 calls = st.builds(
-    lambda call_id, text: {
+    lambda call_id, name, text: {
         "id": call_id,
         "type": "function",
-        "function": {"name": "look", "arguments": text},
+        "function": {"name": name, "arguments": text},
     },
     ids,
+    names,
     arguments,
 )
 messages = st.lists(
@@ -110,6 +115,8 @@ def faults(found: list[Any], *, tools: bool) -> list[str]:
             open_ids.append(call["id"])
             if not re.fullmatch(r"[A-Za-z0-9]{9}", call["id"]):
                 said.append(f"the id {call['id']!r}")
+            if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", call["function"]["name"]):
+                said.append(f"the name {call['function']['name']!r}")
             if not isinstance(json.loads(call["function"]["arguments"]), dict):
                 said.append("arguments that are no object")
         if role in ("user", "assistant") and not asked:
@@ -262,6 +269,31 @@ def test_an_id_that_is_too_long_is_the_same_short_one_for_call_and_result():
         ][0]["id"]
         == "functions.look:0"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "goes_out"),
+    [
+        ("look_up-2", "look_up-2"),
+        ("_private", "_private"),
+        ("functions.look up", "functions_look_up"),
+        ('{"name": "look"}', "name_look"),
+        ("看", "unnamed"),
+        ("", "unnamed"),
+        ("a" * 70, "a" * 64),
+    ],
+)
+def test_a_name_that_a_model_made_up_goes_out_as_every_server_takes_it(name, goes_out):
+    asked = answer(None, "c1")
+    asked["tool_calls"][0]["function"]["name"] = name
+    stored = [user("q"), asked, result("c1"), user("x")]
+    kept = json.loads(json.dumps(stored))
+    found = sent(stored)
+    assert found[1]["tool_calls"][0]["function"]["name"] == goes_out
+    assert stored == kept
+    # Who declares a name has it taken.
+    (_, declared, _, _) = [one for one, _ in outgoing(stored, tools={name})]
+    assert declared["tool_calls"][0]["function"]["name"] == name
 
 
 def test_blank_answers_go_and_empty_results_say_so():

@@ -249,6 +249,20 @@ def test_an_answer_of_nothing_is_no_answer(session, model_server, stream):
         say(session, user("hello"), stream=stream)
 
 
+THOUGHTS = {"reasoning": "hm", "deltas": [{"reasoning_content": "hm"}]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("reply", [THOUGHTS, {"chunks": ["<think>hm", "</think>"]}])
+def test_an_answer_of_thoughts_alone_says_what_took_the_rest(session, model_server, reply, stream):
+    model_server.script = [{"when": {}, "reply": {"text": ""} | reply}]
+    with pytest.raises(TurnFailedError, match=r"The model thought, .* reasoning parser"):
+        say(session, user("hello"), stream=stream)
+    assert [message.role for message in session.messages.all()] == ["user"]
+    model_server.script = [{"when": {}, "reply": {"text": "there", "reasoning": "hm"}}]
+    assert say(session, user("again"), stream=stream) == "there"
+
+
 HUGE = 10**400
 
 

@@ -35,6 +35,15 @@ SHAPES: dict[ErrorKind, tuple[str, ...]] = {
         "Tool call validation failed: parameters for tool {f} did not match schema",
         "Failed to parse input at pos {n}: <tool_call>",
     ),
+    ErrorKind.REGION_REFUSED: (
+        "Country, region, or territory not supported",
+        "User location is not supported for the API use.",
+        "{f} is not available in your region.",
+        "This model is not offered from your current country ({n})",
+        "Your country is not supported by {f}",
+        "Access from this region is blocked",
+        "您所在的地区无法使用该模型",
+    ),
     OVERFLOW: (
         "Prompt of {a} tokens does not fit into the KV cache, which has a capacity of {b} tokens",
         "Input prompt is too big compared to KV size.",
@@ -147,3 +156,29 @@ def test_a_model_that_cannot_think_is_asked_without_effort():
         assert change is not None
         done.append(change.code)
     assert done == ["without_thoughts", "drop:reasoning_effort"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tools[0].function.parameters.properties.location: keyword 'format' is not supported",
+        "Invalid schema for function 'weather': country is not allowed to be null",
+        "Unsupported parameter: 'user_location' is not supported with this model.",
+    ],
+)
+def test_a_place_in_the_request_is_no_region(text):
+    error = from_body({"error": {"message": text}}, status=400)
+    assert error.kind is not ErrorKind.REGION_REFUSED
+
+
+@pytest.mark.parametrize("status", [403, 404, 451])
+def test_a_region_is_told_from_a_key(status):
+    body = {"error": {"code": "unsupported_country_region_territory", "message": "No."}}
+    assert from_body(body, status=status).kind is ErrorKind.REGION_REFUSED
+
+
+@pytest.mark.parametrize("status", [408, 409, 424, 425, 498, 499, 500, 502, 503, 520, 529])
+@pytest.mark.parametrize("body", ["", {}, {"error": {}}, {"error": {"message": "Oh."}}])
+def test_a_status_that_passes_is_waited_for(status, body):
+    error = from_body(body, status=status)
+    assert (error.kind, error.is_temporary) == (ErrorKind.UNAVAILABLE, True)
