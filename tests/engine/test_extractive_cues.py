@@ -235,3 +235,24 @@ def test_behind_what_somebody_else_said_the_user_speaks_again(text, kinds):
 @pytest.mark.parametrize("text", ["From: a@b\n" * 20_000, "a: " * 400_000, "he said: " * 100_000])
 def test_many_heads_of_mails_and_colons_are_read_in_linear_time(text):
     assert not takes_longer(lambda: quoted_spans(text), 5)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Don't say sorry in replies.",
+        "Please never tell customers the internal price.",
+        "And do not write comments in German.",
+        "Never claim that the kiln is safe!",
+    ],
+)
+def test_an_order_about_what_may_be_said_is_a_rule(sentence):
+    assert classify(sentence, role="user") is UnitKind.RULE
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["Never mind!", "Always a pleasure!", "Never better!", "Never again!", "Always happy to help!"],
+)
+def test_what_is_felt_is_no_rule(sentence):
+    assert classify(sentence, role="user") is UnitKind.FACT

@@ -77,3 +77,13 @@ def test_an_entity_weighs_nine_times_a_word_and_a_pair_half():
 def test_rarity_counts_clauses_not_weights():
     found = rarity([{"garden": 9.0, "gate": 1.0}, {"garden": 9.0}])
     assert found == {"garden": math.log(1 + 3 / 2), "gate": math.log(1 + 3)}
+
+
+@pytest.mark.parametrize("token", ["n-1", "i+1", "k-2", "7:version", "12:name"])
+def test_a_step_of_a_count_and_a_numbered_word_are_no_identifiers(token):
+    assert kinds(f"we take {token} from there") == []
+
+
+@pytest.mark.parametrize("token", ["N-1", "B-17", "gpt-4", "port:8080", "k8s", "a-103"])
+def test_what_looks_like_them_is_one(token):
+    assert kinds(f"we take {token} from there") == [("identifier", token)]

@@ -285,3 +285,25 @@ def test_what_is_said_twice_stands_where_it_was_said_last():
 
 def test_a_unit_without_a_message_has_no_source():
     assert Unit(text="x", kind=UnitKind.FACT, speaker="", position=1).source is None
+
+
+@pytest.mark.parametrize(
+    "heading", ["## Goal", "**State**", "**Open points:**", "# Hard constraints — never violate"]
+)
+def test_a_bare_heading_is_neither_a_line_nor_a_rule(heading):
+    text = f"{heading}\n\nNever push to main.\n"
+    assert [(unit.text, unit.kind) for unit in units_of([item(text)])] == [
+        ("Never push to main.", UnitKind.RULE)
+    ]
+
+
+@pytest.mark.parametrize("heading", ["# Never push to main", "## Always run the linter ##"])
+def test_a_heading_that_orders_is_a_rule(heading):
+    (unit,) = units_of([item(f"{heading}\n")])
+    assert unit.kind is UnitKind.RULE
+
+
+def test_a_heading_that_names_something_stays_as_a_fact():
+    (first, second) = units_of([item("## Build 7f3a91 must go\n\nIt broke the kiln.")])
+    assert (first.text, first.kind) == ("Build 7f3a91 must go", UnitKind.FACT)
+    assert second.text == "It broke the kiln."

@@ -257,3 +257,38 @@ def test_each_rejection_says_what_happened_and_what_it_means():
 @given(st.text(st.characters(codec=None), max_size=200))
 def test_any_text_can_be_judged(text):
     rejections(text, measure(text, items=said("PX-4471")), limits=LIMITS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is nothing to summarise.",
+        "There is nothing to summarize. The conversation is empty.",
+        "No information was provided.",
+        "No conversation to summarize",
+        "The conversation contains no information worth noting.",
+        "## Goal\nThere is nothing to report.\n## State\nNone",
+        "Es gibt nichts zusammenzufassen.",
+        "Il n'y a rien à résumer.",
+        "No hay nada que resumir.",
+        "没有可总结的内容。",
+        "要約する内容はありません。",
+    ],
+)
+def test_sentences_for_nothing_say_nothing(text):
+    assert says_nothing(text)
+    assert gate.ONLY_NONE in codes(text, said("The code of the door is PX-4471"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is nothing in box 12-AB.",
+        "There is nothing left to do; Ana approved build 7f3a91.",
+        "There is no information about flight BA213 yet.",
+        "There are no failing tests. The release goes out on Friday.",
+        "The transcript is missing; the user asked support for it.",
+    ],
+)
+def test_a_report_of_nothing_in_particular_is_a_report(text):
+    assert not says_nothing(text)

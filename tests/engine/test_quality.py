@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -56,6 +57,22 @@ def test_a_summary_that_repeats_everything_scores_a_hundred():
 
 def test_an_empty_summary_of_something_scores_nothing():
     assert score("", said("The order ORD-4471 goes to Berlin.")) == 0
+
+
+@pytest.mark.parametrize("role", ["assistant", "tool"])
+def test_where_the_user_said_nothing_an_empty_text_scores_nothing_all_the_same(role):
+    """What there was nothing of counted as known: an empty text scored up to 80."""
+    items = said("The order ORD-4471 goes to Berlin on 2024-05-03.", role=role)
+    assert score("", items) == 0
+    assert score(items[0].text, items) == 100
+
+
+def test_what_there_is_nothing_of_leaves_its_weight_to_the_rest():
+    # The user names nothing, and half of the words are kept: 0.4 of words and 0.2 of all entities.
+    items = [*said("perhaps tomorrow"), *said("ORD-4471", role="assistant")]
+    items = [replace(item, id=number, position=number) for number, item in enumerate(items)]
+    words = measure("ORD-4471", items=items).user_words
+    assert score("ORD-4471", items) == pytest.approx(100 * (0.2 + 0.4 * words) / 0.6, abs=0.01)
 
 
 def test_nothing_to_know_is_fully_known():

@@ -115,6 +115,9 @@ _NO_RULE = lazy_pattern(
     r"|\b(?:you|he|she|they|it|that|this) must be (?:so|very|really|quite|such)\b|^我也?一定要"
     r"|\bi(?:['’]ve| have| was|['’]m not)? (?:never|always|only) (?!want)"
     r"|\b(?:was|were|had|did|used to)\b.*\b(?:always|never|only)\b|\bseems?\b"
+    # What is felt: "Never better!", "Always happy to help!"
+    r"|^(?:never|always|only) (?:again|better|in my life|happy|glad|nice|fun|welcome|ready|here)\b"
+    r"[^.!?]{0,30}[.!]*$"
     # What somebody or something says is no order.
     r"|\b(?:says|appears?)\b.*\bonly\b",
     re.I,
@@ -142,6 +145,12 @@ _REPORTED = lazy_pattern(
     r"|^(?:the|a|an|this) (?:sign|label|poster|headline|slogan|sticker|notice|caption|motto)\b"
     r"[^:]{0,40}:"
     r"|^我?[^，。我]{0,8}(?:说|说过|写道|认为|觉得)(?!.*我们)|と(?:言|書)|라고 (?:했|말|썼)",
+    re.I,
+)
+# Of what may be said: the order's own verb reports nothing.
+_OF_SAYING = lazy_pattern(
+    r"(?:(?:please|and|but|so|also|then),? ){0,2}(?:do not|don['’]t|never|always) "
+    r"(?:say|tell|write|claim|think|believe|argue|insist)\b",
     re.I,
 )
 _REQUEST = cue(
@@ -249,7 +258,7 @@ def is_rule(sentence: str) -> bool:
 def _is_rule(sentence: str, words: frozenset[str]) -> bool:
     if not _RULE.is_in(sentence, words) or _NO_RULE.search(sentence):
         return False
-    return not _REPORTED.search(sentence)
+    return bool(_OF_SAYING.match(sentence)) or not _REPORTED.search(sentence)
 
 
 def kind_worth(kind: UnitKind) -> float:

@@ -29,7 +29,7 @@ from compaction.engine.extractive.sentences import (
     is_json,
     sentence_spans,
 )
-from compaction.engine.fidelity.entities import Entity, find_entities, small_words
+from compaction.engine.fidelity.entities import NAME, Entity, find_entities, small_words
 from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.tool_actions import COMMAND, use_of
 from compaction.engine.types import Item
@@ -70,6 +70,8 @@ _DIGITS = re.compile(r"\d+")
 _worth_of_form = lru_cache(maxsize=4096)(form_worth)
 _SAYS = re.compile(r"[^\W_]")
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)\S{0,4}\s?")
+_HEADING_LINE = re.compile(r"#{1,6}\s[^\n]*|\*\*[^*\n]+\*\*[:：]?")
+_ORDERS = re.compile(r"[#*\s]*(?:never|always|only|do not|don['’]t|avoid|make sure)\b", re.I)
 _LETTERS = re.compile(r"[^\W\d_][\w./-]*")
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
 # What closes a string of a list in JSON, and what parts it from the next.
@@ -159,8 +161,11 @@ def _units_of_message(
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
         said = fold(text[start:end])
-        if quoted and is_quoted(quoted, start, end):
-            kind = _FACT  # What quotes somebody orders and asks nothing.
+        is_heading = has_headings and not _ORDERS.match(said) and _is_heading(text, start, end)
+        if is_heading and not _names_exactly(said):
+            continue  # "Goal" names what follows, and says nothing without it.
+        if is_heading or (quoted and is_quoted(quoted, start, end)):
+            kind = _FACT  # What quotes somebody, or names what follows, orders and asks nothing.
         else:
             kind = classify(said[:MAX_SENTENCE_CHARACTERS], role=voice, last=last)
         longest, of_kind, farther = _how_parted(kind)
@@ -186,6 +191,19 @@ def _units_of_message(
             place, worth = (item.position, item.id, first, final), worth * of_kind
             worth *= _worth_of_form(clause) * (worth_of_kindness(clause) if is_assistants else 1.0)
             yield Unit(clause, kind, speaker if is_own else QUOTED, *place, named, worth)
+
+
+def _is_heading(text: str, start: int, end: int) -> bool:
+    """Whether a sentence stands in a line that is marked as a heading."""
+    last = text.find("\n", end)
+    line = text[text.rfind("\n", 0, start) + 1 : last if last >= 0 else len(text)]
+    return _HEADING_LINE.fullmatch(line.strip()) is not None
+
+
+def _names_exactly(heading: str) -> bool:
+    """Whether a heading names more than its words: a number, a date, an identifier, a name."""
+    plain = heading.strip("*# :：")
+    return any(one.kind != NAME or one.start for one in find_entities(plain))
 
 
 def _with_pieces(

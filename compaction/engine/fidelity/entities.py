@@ -84,6 +84,8 @@ LONG_NUMBER = 7
 """A number of so many digits, and no separator, is a code."""
 _LONG_DIGITS = lazy_pattern(r"\d{2,}(?:-\d{2,}){2,}")
 _DIGIT = lazy_pattern(r"\d")
+_FORMULA = lazy_pattern(r"[a-z][-+]\d{1,2}|\d{1,3}:[a-z]+")
+"""`n-1` and `7:version`: a step of a count, and a word behind its number in a listing."""
 _CAMEL = lazy_pattern(r"[a-z][A-Z]|[A-Za-z]_[A-Za-z]")
 _SENTENCE_BREAK = lazy_pattern(
     r"(?:^|[.!?:;。！？\n•*#>\"“„‘‚«‹「『(\[|-]|(?<=\s)')\s{0,8}[\"'“„‘‚«‹(\[*_#>-]{0,8}\s{0,8}$"
@@ -188,6 +190,8 @@ def _of_token(token: str, text: str, start: int, small: Container[str]) -> str:
     if not is_plain and _DIGIT.search(token):
         if _LONG_DIGITS.fullmatch(token):
             return IDENTIFIER
+        if _FORMULA.fullmatch(token):
+            return ""
         return NUMBER if _PURE_NUMBER.match(token) or "/" in token else IDENTIFIER
     # Nearly all words are small behind their first letter: no pattern need look at them.
     is_camel = not token[1:].islower() and bool(_CAMEL.search(token))

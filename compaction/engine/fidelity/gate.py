@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from chatapp.messages.patterns import lazy_pattern
-from compaction.engine.extractive.sentences import line_spans
+from compaction.engine.extractive.sentences import line_spans, sentence_spans
 from compaction.engine.extractive.terms import words_of
 from compaction.engine.fidelity.entities import IDENTIFIER, NAME, NUMBER, find_entities
 from compaction.engine.fidelity.measure import Quality
@@ -51,6 +51,26 @@ _NOTHING = lazy_pattern(
     r"ありません|없음|لا شيء|لا يوجد)?\W{0,3}$",
     re.IGNORECASE,
 )
+_TEXT = r"(?:conversation|messages?|transcript|text|content|information|input|history|dialogue)"
+_NOTHING_TO_SAY = lazy_pattern(
+    r"\W{0,4}(?:"
+    rf"(?:so )?there (?:is|are|was|were) (?:nothing|no {_TEXT}|not enough {_TEXT})\b"
+    rf"|nothing (?:to (?:summari[sz]e|report|add|note)|(?:of note|relevant|new|else) (?:was|has))\b"
+    rf"|no (?:\w+ ){{0,2}}{_TEXT} (?:to summari[sz]e|(?:was|were|is|has been|have been) (?:\w+ )?"
+    r"(?:provided|given|supplied|included|found|available|shared))\b"
+    rf"|(?:the|this) (?:\w+ ){{0,2}}{_TEXT} (?:is|was|appears to be|seems to be) (?:\w+ )?"
+    r"(?:empty|blank)\b"
+    rf"|(?:the|this) (?:\w+ ){{0,2}}{_TEXT} (?:contains?|has|had|does not contain|doesn['’]t "
+    r"contain) (?:no|any|nothing)\b"
+    r"|(?:es gibt|gibt es) (?:nichts|keine?n?)\b|il n['’]y a rien\b|no hay (?:nada|ningun[oa])\b"
+    r"|non c['’]è nulla\b|não há nada\b|er is niets\b|(?:здесь )?нечего\b"
+    r"|(?:没有|無|无)(?:任何)?(?:可|需要)?(?:总结|概括|摘要)|(?:对话|内容)(?:为空|是空的)"
+    r"|要約(?:する|できる)(?:内容|もの)は|요약할 (?:내용|것)이 없"
+    r")[^\n]{0,120}$",
+    re.IGNORECASE,
+)
+"""How a sentence says that there is nothing to summarise. A conversation may say it, too: only a
+text of which every sentence does is none."""
 _TITLE = lazy_pattern(r"(?:#{1,6}\s.*|\*\*[^*]{1,60}\*\*:?|[^:：]{1,40}[:：])$")
 _LABELLED = lazy_pattern(r"^\W{0,4}[^\W\d_][^:：\n]{0,40}[:：]\W{0,3}(?=\S)")
 
@@ -171,7 +191,13 @@ def says_nothing(text: str) -> bool:
     """Whether all sections of a text are empty or say None."""
     lines = [text[start:end] for start, end in line_spans(text)]
     bodies = [_LABELLED.sub("", line) for line in lines if not _TITLE.match(line)]
-    return all(_NOTHING.match(body) for body in bodies)
+    return all(_NOTHING.match(body) or _is_of_nothing(body) for body in bodies)
+
+
+def _is_of_nothing(body: str) -> bool:
+    """Whether each sentence of a line says that there is nothing, and names nothing itself."""
+    said = [body[start:end] for start, end in sentence_spans(body)]
+    return all(_NOTHING_TO_SAY.match(one) and not _exact((one,)) for one in said)
 
 
 def takes_in(text: str, previous: str, quality: Quality | None, *, most_lost: float) -> bool:

@@ -25,18 +25,17 @@ from compaction.engine.provenance import Unit
 from compaction.engine.strategies.acceptance import repeated_share
 from compaction.engine.types import Item, TokenCounter
 
-# 2: words with hyphens are known where the summary repeats them; of a long summary its language is
-# told by its beginning; no Korean particle belongs to the code before it.
-QUALITY_VERSION = 2
+# 3: what the messages have nothing of leaves its weight to the rest of the score. 2: words with
+# hyphens, the language of a long text's beginning, Korean particles behind a code.
+QUALITY_VERSION = 3
 # Of texts of equal size, the better one should hold the answers to more questions about the
 # conversation (bfcl_memory). The weight of words was chosen on the customer and finance sets, where
 # many answers are ordinary words. On the notetaker set it is better where texts are thinned out
 # with filler and slightly worse where they are not. The answers tell little about clauses that are
 # only chosen differently: two halves of the questions agree on the order of such texts at 0.1 to
 # 0.4. Only users speak there: how entities of users and of all share the rest is set, not fitted.
-USER_SHARE = 0.4
-ALL_SHARE = 0.2
-WORD_SHARE = 0.4
+SHARES = (0.4, 0.2, 0.4)
+"""Of the user's entities, of all entities, of the user's words."""
 CONTEXT_CHARACTERS = 25
 MOST_LOST = 100
 MOST_FACTS = 400
@@ -273,14 +272,14 @@ class Findings:
 
     @cached_property
     def score(self) -> float:
-        """From 0 to 100."""
-        kept, whole = self.weights(user=True)
-        user = kept / whole if whole else 1.0
-        kept, whole = self.weights()
-        everything = kept / whole if whole else 1.0
-        words = self.word_share(self._covered.user_words)
-        share = USER_SHARE * user + ALL_SHARE * everything + WORD_SHARE * words
-        return 100 * share * (1 - self.unsupported_share)
+        """From 0 to 100. What the messages have nothing of leaves its weight to the rest."""
+        words = self._covered.user_words
+        of_words = (self.word_share(words), float(bool(words)))
+        places = (self.weights(user=True), self.weights(), of_words)
+        parts = [(share, *pair) for share, pair in zip(SHARES, places, strict=True)]
+        most = sum(weight for weight, _, whole in parts if whole)
+        known = sum(weight * kept / whole for weight, kept, whole in parts if whole)
+        return 100 * (known / most if most else 1.0) * (1 - self.unsupported_share)
 
     def weights(self, *, user: bool = False) -> tuple[float, float]:
         """Return the weight of the entities that are kept, and of all."""
