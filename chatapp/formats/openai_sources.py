@@ -12,6 +12,7 @@ from chatapp.formats.file_records import Record, derived, items_as_records, valu
 from chatapp.formats.openai_messages import is_foreign, is_message
 from chatapp.formats.reading import Document, Wire
 from chatapp.formats.records import Problem
+from chatapp.formats.unread import is_llama_web
 
 MESSAGE_LISTS = ("messages", "traj")
 
@@ -81,6 +82,8 @@ def _is_conversation(value: Any) -> bool:
         return any(map(is_message, value)) and not any(map(is_foreign, value))
     if not isinstance(value, dict) or isinstance(value.get("history"), dict):
         return False  # with a history object the flat list is Open WebUI's copy of its tree
+    if is_llama_web(value):
+        return False  # its list is a tree: several answers to one question would follow each other
     messages = message_list(value)
     return messages == [] or _is_conversation(messages)
 

@@ -1,4 +1,8 @@
-"""Messages of chat widgets with `parts` (Vercel's AI SDK): lists, chats, and one a line."""
+"""Messages of Vercel's AI SDK: lists, chats, and one a line.
+
+Those of its chat widgets stand in `parts`, each tool's call with its output. Those that it sends to
+models stand in `content`; calls and results are parts of their own there, in messages of their own.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +37,18 @@ from chatapp.formats.records import Conversation, ImportedMessage, ParsedFile, P
 from chatapp.formats.registry import Format
 
 NAME = "ui_messages"
-ROLES = ("system", "user", "assistant")
+ROLES = ("system", "user", "assistant", "tool")
 _READ = ("messages", "system", "systemPrompt", "model", "title", "role", "parts", "content")
 _MARKS = ("step-start",)
 """Parts that say nothing: they part the steps of an answer."""
+CALL, RESULT = "tool-call", "tool-result"
+"""Parts of messages to models; those of chat widgets are named after their tools."""
+_FILES = ("file", "image", "media", "file-data", "image-data", "file-url", "image-url")
+_APPROVALS = ("tool-approval-request", "tool-approval-response")
+_MEDIA_KEYS = frozenset(("mediaType", "mimeType", "providerOptions", "image"))
+_FAILED = ("error-text", "error-json", "execution-denied")
+_TYPED = ("text", "json", "content", *_FAILED)
+"""What an output is; before the SDK's fifth version a result stood there as it is."""
 
 
 def _is_message(value: Any) -> bool:
@@ -44,7 +56,7 @@ def _is_message(value: Any) -> bool:
         return False
     parts = value.get("parts")
     if parts is None:  # the form before there were parts, where it is told by its calls
-        return _invocations(value) != []
+        return _invocations(value) != [] or _is_for_models(value)
     return isinstance(parts, list) and all(_has_type(part) for part in parts)
 
 
@@ -53,11 +65,32 @@ def _invocations(value: Wire) -> list[Any]:
     return calls if isinstance(calls, list) else []
 
 
+def _is_for_models(value: Wire) -> bool:
+    """Whether a message's content has a part as no other interface has it."""
+    content = value.get("content")
+    return isinstance(content, list) and any(map(_is_sdks_own, content))
+
+
+def _is_sdks_own(part: Any) -> bool:
+    if not _has_type(part):
+        return False
+    if part["type"] in (CALL, RESULT):
+        return isinstance(part.get("toolCallId"), str)
+    has_data = "image" in part if part["type"] == "image" else "data" in part
+    return part["type"] in ("file", "image") and has_data and not _MEDIA_KEYS.isdisjoint(part)
+
+
 def _has_type(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("type"), str)
 
 
-DIALECT = Dialect(key="messages", is_message=_is_message, is_response=lambda value: False)
+def _may_be_message(value: Any) -> bool:
+    """Whether a value is a message in a file that has shown itself: plain ones are others', too."""
+    has_role = isinstance(value, dict) and isinstance(value.get("role"), str)
+    return has_role and not {"parts", "content", "toolInvocations"}.isdisjoint(value)
+
+
+DIALECT = Dialect(key="messages", is_message=_may_be_message, is_response=lambda value: False)
 
 
 def recognises(document: Document) -> bool:
@@ -67,7 +100,7 @@ def recognises(document: Document) -> bool:
 
 def _shows_itself(value: Any) -> bool:
     if _is_message(value):
-        return bool(value.get("parts") or _invocations(value))
+        return bool(value.get("parts") or _invocations(value) or _is_for_models(value))
     exchange = exchange_in(value, DIALECT)
     return exchange is not None and any(map(_is_message, exchange.request["messages"]))
 
@@ -139,6 +172,11 @@ def _messages(value: Any, left_out: Counter[str]) -> list[ImportedMessage]:
         for part in parts:
             _take(part, builder, left_out)
         found = builder.finished(created_at=created_at)
+    elif role == "tool":
+        results = AnswerBuilder()
+        for part in parts:
+            _take_result(part, results, left_out)
+        found = results.finished(created_at=created_at)
     else:
         content = _said(parts + _attached(value), left_out)
         wire = {"role": role, "content": content}
@@ -175,6 +213,12 @@ def _take(part: Any, builder: AnswerBuilder, left_out: Counter[str]) -> None:
         builder.think(text_or_empty(part.get("text")) or text_or_empty(part.get("reasoning")))
     elif any(is_block(part, kind) for kind in _MARKS):
         builder.next_step()
+    elif is_block(part, CALL):
+        given = part.get("input") if part.get("input") is not None else part.get("args")
+        call_id, name = text_or_empty(part.get("toolCallId")), part.get("toolName")
+        builder.call(call_id=call_id, name=name, arguments={} if given is None else given)
+    elif is_block(part, RESULT):
+        _take_result(part, builder, left_out)
     elif (call := _call_in(part)) is not None:
         _take_call(call, builder)
     elif (other := _part(part, left_out)) is not None:
@@ -195,7 +239,7 @@ def _call_in(part: Any) -> Wire | None:
         }
     if kind == "dynamic-tool":
         return dict(part)
-    if kind.startswith("tool-"):
+    if kind.startswith("tool-") and kind not in _APPROVALS:
         return {"toolName": kind.removeprefix("tool-"), **part}
     return None
 
@@ -213,6 +257,25 @@ def _take_call(call: Wire, builder: AnswerBuilder) -> None:
     builder.result(wire, {"is_error": True} if failed else {})
 
 
+def _take_result(part: Any, builder: AnswerBuilder, left_out: Counter[str]) -> None:
+    """Take what a tool returned, from a part of a message to a model."""
+    if not is_block(part, RESULT):
+        left_out[str(part.get("type") if isinstance(part, dict) else part)[:40]] += 1
+        return
+    output = part.get("output", part.get("result"))
+    kind = output.get("type") if isinstance(output, dict) else None
+    is_typed = "output" in part and kind in _TYPED
+    value = output.get("value", output.get("reason")) if is_typed else output
+    told = value if kind == "content" and is_typed else part.get("experimental_content")
+    content: str | list[Wire] = _said(told, left_out) if isinstance(told, list) else ""
+    if not content:
+        content = value if isinstance(value, str) else compact_json(value)
+    call_id, name = text_or_empty(part.get("toolCallId")), part.get("toolName")
+    wire = {"role": "tool", "tool_call_id": call_id, "content": content, "name": name}
+    has_failed = part.get("isError") is True or (is_typed and kind in _FAILED)
+    builder.result(wire, {"is_error": True} if has_failed else {})
+
+
 def _said(parts: Sequence[Any], left_out: Counter[str]) -> str | list[Wire]:
     found = [wire for part in parts if (wire := _part(part, left_out)) is not None]
     if any(wire["type"] != "text" for wire in found):
@@ -224,7 +287,7 @@ def _part(part: Any, left_out: Counter[str]) -> Wire | None:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
         return {"type": "text", "text": text_or_empty(part.get("text"))}
-    if kind in ("file", "image"):
+    if kind in _FILES:
         return _file(part)
     if kind in ("source-url", "source-document", "source"):
         source = _object(part.get("source")) or part
@@ -242,7 +305,7 @@ def _file(part: Wire) -> Wire:
     url = next((text for key in keys if (text := text_or_empty(part.get(key)))), "")
     name = text_or_empty(part.get("filename")) or text_or_empty(part.get("name"))
     is_address = "://" in url[:20]
-    if (media_type.startswith("image/") or part["type"] == "image") and url:
+    if (media_type.startswith("image/") or part["type"].startswith("image")) and url:
         address = (
             url
             if is_address or url.startswith("data:")
@@ -261,7 +324,7 @@ def _object(value: Any) -> Wire:
 
 FORMAT = Format(
     name=NAME,
-    label="messages of chat widgets with parts, such as Vercel's AI SDK (JSON or JSONL)",
+    label="messages with parts, of Vercel's AI SDK and its chat widgets (JSON or JSONL)",
     endings=(".json", ".jsonl"),
     recognises=recognises,
     parse=parse,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,9 @@ _STARTS = (
 )
 """How files begin that are no text of JSON, in small letters where it does not matter."""
 
+_UTF_16 = re.compile(r"\ufffd{0,2}(?:[\[{]\x00|\x00[\[{])")
+"""How JSON begins in UTF-16, read as if it were UTF-8, with its mark or without."""
+
 _BROKEN = (
     (('"mapping"', '"content_type"'), "ChatGPT export"),
     (('"childrenIds"', '"parentId"'), "Open WebUI export"),
@@ -43,6 +47,8 @@ _BROKEN = (
 def what_it_is(document: Document) -> str | None:
     """What a file that no reader knows is and what to do, to go on from “The file …”; or None."""
     start = document.file.read(0, BYTES_LOOKED_AT).decode("utf-8", "replace").lstrip(" \t\r\n")
+    if _UTF_16.match(start):
+        return "is text in UTF-16; save it as UTF-8"
     for beginning, sentence in _STARTS:
         if start.startswith(beginning) or start.lower().startswith(beginning):
             return sentence
@@ -100,11 +106,18 @@ def _is_grok(value: dict[str, Any]) -> bool:
     return isinstance(first, dict) and {"conversation", "responses"} <= first.keys()
 
 
+def is_llama_web(value: Any) -> bool:
+    """Whether a value is a chat of llama.cpp's web page, whose messages are a tree in a list."""
+    chat = value.get("conv") if isinstance(value, dict) else None
+    return isinstance(chat, dict) and "currNode" in chat
+
+
 _OTHERS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "a claude.ai export": _is_claude_ai,
     "a session of Codex": _is_codex,
     "a session of Gemini CLI": _is_gemini_cli,
     "a ShareGPT data set": _is_share_gpt,
     "a Grok export": _is_grok,
+    "an export of llama.cpp's web page": is_llama_web,
 }
 """Formats of other programs, by what their values hold."""

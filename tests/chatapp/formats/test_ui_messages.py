@@ -223,3 +223,159 @@ def test_what_is_left_out_is_told() -> None:
         "Message 2 was left out: its role is 'data'.",
         "Message 4 was left out: it says nothing that can be read.",
     ]
+
+
+# --- messages to models ---------------------------------------------------------------------------
+
+
+def to_model(role: str, *parts: Any, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": list(parts), **more}
+
+
+def asked(call_id: str = "c1", **more: Any) -> dict[str, Any]:
+    return {"type": "tool-call", "toolCallId": call_id, "toolName": "look", **more}
+
+
+def returned(call_id: str = "c1", **more: Any) -> dict[str, Any]:
+    return {"type": "tool-result", "toolCallId": call_id, "toolName": "look", **more}
+
+
+def result(content: Any, call_id: str = "c1") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": content, "name": "look"}
+
+
+@pytest.mark.parametrize("key", ["input", "args"])
+@pytest.mark.parametrize("as_lines", [True, False])
+def test_calls_and_results_in_messages_of_their_own_belong_together(key, as_lines):
+    values = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        to_model(
+            "assistant",
+            {"type": "reasoning", "text": "Two rooms."},
+            text("I look."),
+            asked("c1", **{key: {"room": 4}}),
+            asked("c2", **{key: {"room": 5}}),
+        ),
+        to_model(
+            "tool",
+            returned("c1", output={"type": "text", "value": "free"}),
+            returned("c2", output={"type": "json", "value": {"eur": 90}}),
+        ),
+        {"role": "assistant", "content": "Room 4."},
+    ]
+    content = "\n".join(map(json.dumps, values)) if as_lines else json.dumps(values)
+    parsed = parse(content)
+    (conversation,) = parsed.conversations
+    assert (parsed.format, parsed.problems) == ("ui_messages", ())
+    assert conversation.system_prompt == "Be brief."
+    calls = [
+        {
+            "id": f"c{n}",
+            "type": "function",
+            "function": {"name": "look", "arguments": json.dumps({"room": n + 3})},
+        }
+        for n in (1, 2)
+    ]
+    found = [
+        {**wire, "tool_calls": [_spaced(call) for call in wire["tool_calls"]]}
+        if "tool_calls" in wire
+        else wire
+        for wire in wires(conversation)
+    ]
+    assert found == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "I look.", "tool_calls": calls},
+        result("free", "c1"),
+        result('{"eur":90}', "c2"),
+        {"role": "assistant", "content": "Room 4."},
+    ]
+    assert conversation.messages[1].reasoning == "Two rooms."
+
+
+def _spaced(call: dict[str, Any]) -> dict[str, Any]:
+    arguments = json.dumps(json.loads(call["function"]["arguments"]))
+    return {**call, "function": {**call["function"], "arguments": arguments}}
+
+
+@pytest.mark.parametrize(
+    ("told", "content", "has_failed"),
+    [
+        ({"output": {"type": "text", "value": "free"}}, "free", False),
+        ({"output": {"type": "error-text", "value": "no room"}}, "no room", True),
+        ({"output": {"type": "error-json", "value": {"code": 7}}}, '{"code":7}', True),
+        ({"output": {"type": "execution-denied", "reason": "not now"}}, "not now", True),
+        ({"output": {"type": "content", "value": [text("a"), text("b")]}}, "a\nb", False),
+        ({"output": {"type": "hotel", "value": 4}}, '{"type":"hotel","value":4}', False),
+        ({"output": "free"}, "free", False),
+        ({"result": {"eur": 90}}, '{"eur":90}', False),
+        ({"result": {"type": "text", "value": "raw"}}, '{"type":"text","value":"raw"}', False),
+        ({"result": "no room", "isError": True}, "no room", True),
+    ],
+)
+def test_an_output_is_read_in_each_form(told, content, has_failed):
+    values = [HI_TO_MODEL, to_model("assistant", asked()), to_model("tool", returned(**told))]
+    conversation = one(values)
+    assert wires(conversation)[-1] == result(content)
+    assert conversation.messages[-1].metadata.get("is_error", False) is has_failed
+
+
+HI_TO_MODEL = to_model("user", text("Hi"))
+PIXEL = "iVBORw0KGgo="
+
+
+def test_pictures_and_files_of_a_message_to_a_model_are_parts():
+    values = [
+        to_model(
+            "user",
+            text("What is it?"),
+            {"type": "image", "image": PIXEL, "mediaType": "image/webp"},
+            {"type": "file", "data": "QQ==", "mediaType": "application/pdf", "filename": "a.pdf"},
+        ),
+        to_model("assistant", asked(input={})),
+        to_model(
+            "tool",
+            returned(
+                output={
+                    "type": "content",
+                    "value": [{"type": "media", "data": PIXEL, "mediaType": "image/png"}],
+                }
+            ),
+        ),
+    ]
+    user, _, tool = wires(one(values))
+    assert user["content"] == [
+        text("What is it?"),
+        {"type": "image_url", "image_url": {"url": f"data:image/webp;base64,{PIXEL}"}},
+        {
+            "type": "file",
+            "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,QQ=="},
+        },
+    ]
+    assert tool["content"] == [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    ]
+
+
+def test_parts_that_nobody_knows_are_told():
+    values = [
+        HI_TO_MODEL,
+        to_model("assistant", asked(), {"type": "tool-approval-request", "approvalId": "a"}),
+        to_model("tool", {"type": "tool-approval-response", "approvalId": "a"}, returned(result=1)),
+    ]
+    parsed = read(values)
+    assert [problem.text for problem in parsed.problems] == [
+        "Left out: parts of the kind 'tool-approval-request' (1).",
+        "Left out: parts of the kind 'tool-approval-response' (1).",
+    ]
+    assert [wire["role"] for wire in wires(parsed.conversations[0])] == [
+        "user",
+        "assistant",
+        "tool",
+    ]
+
+
+def test_messages_of_openai_with_pictures_stay_openais():
+    picture = {"type": "image_url", "image_url": {"url": "https://a.example/b.png"}}
+    file = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:;base64,QQ=="}}
+    assert read([to_model("user", text("Hi"), picture, file)]).format == "openai_chat"

@@ -26,6 +26,18 @@ def refusal(content: bytes | str) -> str:
     return sentence
 
 
+# Two answers to one question, as llama.cpp's page exports them.
+LLAMA = {
+    "conv": {"id": "c", "name": "Trip", "currNode": "m3", "lastModified": 1},
+    "messages": [
+        {"id": "m1", "convId": "c", "role": "user", "content": "Why?", "parent": "r"},
+        {"id": "m2", "convId": "c", "role": "assistant", "content": "So.", "parent": "m1"},
+        {"id": "m3", "convId": "c", "role": "assistant", "content": "Thus.", "parent": "m1"},
+    ],
+}
+CHAT = json.dumps([{"role": "user", "content": "Hi"}])
+
+
 def archive() -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as packed:
@@ -40,6 +52,9 @@ def archive() -> bytes:
         (gzip.compress(b"[]", mtime=0), "compressed .gzip.; unpack it"),
         (b"PAR1\x15\x04", "a Parquet table; save it as JSON lines"),
         (b"SQLite format 3\x00\x10", "an SQLite database; export the chats as JSON"),
+        (CHAT.encode("utf-16"), "text in UTF-16; save it as UTF-8"),
+        (CHAT.encode("utf-16-le"), "text in UTF-16; save it as UTF-8"),
+        (CHAT.encode("utf-16-be"), "text in UTF-16; save it as UTF-8"),
         (b"%PDF-1.7\n", "a PDF; export the conversation as JSON"),
         ("<!DOCTYPE html><title>Chat</title>", "a web page; .* conversations.json"),
         ("\n<html>", "a web page"),
@@ -47,6 +62,8 @@ def archive() -> bytes:
         ("Conversation\n====\nconversationId: c1\n", "a LibreChat export as text.* as JSON"),
         ('{"conversations": [{"from": "human", "value": "Hi"}]}', "a ShareGPT data set, which is"),
         ('{"conversations": [{"conversation": {}, "responses": []}]}', "a Grok export, which is"),
+        (json.dumps(LLAMA), "an export of llama.cpp's web page, which is"),
+        (json.dumps([LLAMA]), "an export of llama.cpp's web page, which is"),
         ('[{"title": "Trip", "mapping": {}}]', "a ChatGPT export that holds no message"),
     ],
 )
