@@ -31,6 +31,7 @@ from chatapp.round_trips import Statement
 from chatapp.selectors import pinned_sums, pins_behind
 from chatapp.transcript import set_pinned
 from compaction.branches.snapshot import snapshot_of
+from compaction.limits.circuit_breaker import record_failure, record_success
 from compaction.models import CompactionProfile, CompactionRun, RecoveryStep
 from compaction.profiles import save_profile
 from compaction.runs.lifecycle import waiting_run
@@ -189,6 +190,9 @@ def test_whole_turns_read_the_rows_of_the_plain_querysets(compared, client, admi
     store(session, [{"role": "system", "content": "Be brief."}, *talk(12, words=40)])
     assert [pin.role for pin in pins_behind(session.branch, 0)] == ["system"]
     compact(session, keep_last_n=4)
+    # The summariser of these tests tells no breaker; a success looks for what it has to close.
+    record_failure("default", UUID(int=1), "It was away.")
+    record_success("default", UUID(int=1))
     first = Message.objects.filter(session=session, role="user").order_by("position")[0]
     set_pinned(first, True)
     # A run reads them with its branch's state.
