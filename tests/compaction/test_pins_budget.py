@@ -7,14 +7,17 @@ import random
 import pytest
 from django.db import connection
 
-from chatapp import transcript
+from chatapp import selectors, transcript
 from chatapp.context.backend import context_backend
 from chatapp.models import Incident, Message, Session
 from compaction.branches.context_builder import context_of
+from compaction.branches.leases import state_of
 from compaction.branches.snapshot import refreshed, snapshot_of
+from compaction.models import SessionSummary
+from compaction.summaries.restore import restore_summary
 from tests.chatapp.test_api_sessions import url
 from tests.compaction.support import NEVER, compact, say, sent, state
-from tests.factories import SessionFactory, call, profile, result, talk
+from tests.factories import SessionFactory, call, profile, result, store, talk
 
 pytestmark = pytest.mark.django_db
 WINDOW = 8_000
@@ -220,3 +223,47 @@ def test_the_warning_costs_the_same_however_many_pins_there_are(
     lock = int(connection.features.has_select_for_update)
     with django_assert_max_num_queries(13 + savepoint + lock):
         pin(api, row_at(session, 4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_known_of_pins_with_a_state_is_so_after_whatever_was_done(
+    owner, model_server, queued, seed
+):
+    """The state's read tells whether to ask for pins at all: what it tells falsely is not sent."""
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    profile(**NEVER, keep_last_n=3)
+    session = SessionFactory(owner=owner, wires=talk(8, words=4))
+
+    def pin() -> None:
+        rows = Message.objects.filter(session=session, kind__in=Message.SPOKEN)
+        row = chance.choice(list(rows.select_related("branch", "session").order_by("pk")))
+        transcript.set_pinned(row, not row.pinned)
+
+    def fork() -> None:
+        rows = Message.objects.filter(branch=session.active_branch, role="assistant")
+        row = chance.choice(list(rows.exclude(kind=Message.Kind.PLACEHOLDER).order_by("position")))
+        transcript.activate(session, transcript.fork(session, at=row))
+        store(session, talk(3, words=4))
+
+    def restore() -> None:
+        if found := list(SessionSummary.objects.filter(session=session, status="active")[:1]):
+            restore_summary(found[0])
+
+    def switch() -> None:
+        branches = list(session.branches.order_by("pk"))
+        transcript.activate(session, chance.choice(branches))
+
+    def rule() -> None:
+        store(session, [{"role": "system", "content": "Answer briefly."}])
+
+    assert state_of(session.active_branch).has_no_pins_behind
+    for _ in range(25):
+        chance.choice((pin, pin, fork, restore, switch, rule, lambda: compact(session)))()
+        session.refresh_from_db()
+        for branch in session.branches.order_by("pk"):
+            now = state_of(branch)
+            behind = selectors.pins_behind(branch, now.cursor)
+            assert not (now.has_no_pins_behind and behind)
+            before = selectors.pinned_before(branch, now.cursor)
+            assert not (now.has_no_pins and before)

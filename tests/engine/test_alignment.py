@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from compaction.engine.extractive.selection import weigh
@@ -83,6 +85,29 @@ def test_what_a_line_names_matches_it():
 def test_rare_words_match_a_line_that_names_nothing():
     ((_, origin, sources),) = origins("Padded blankets come to the yard.")
     assert (origin, sources[0].message) == (Origin.MATCHED, 3)
+
+
+@pytest.mark.parametrize("cited", [None, {0: (STEP,)}], ids=["matched", "cited"])
+def test_of_clauses_with_as_much_in_common_the_first_counts_in_every_process(cited):
+    """Sums of the same numbers in another order differ in their last digit: a set's is drawn."""
+    syllables = itertools.product("bdfgklmnprst", "aeiou", "bdfgklmnprst")
+    words = iter(["zo" + "".join(one) for one in syllables])
+    for _ in range(20):
+        first, second = ([next(words) for _ in range(6)] for _ in range(2))
+        texts = [" ".join(first), " ".join(second)]
+        # The n-th word of both stands in n more clauses: what both share weighs the same.
+        texts += [
+            f"{one} {other}"
+            for n, (one, other) in enumerate(zip(first, second, strict=True))
+            for _ in range(n)
+        ]
+        units = [unit(text, message=number, position=STEP) for number, text in enumerate(texts, 1)]
+        units += [unit(f"Nothing on day {n}.", message=90 + n) for n in range(200)]
+        ((_, sources),) = (
+            (one.origin, one.sources)
+            for one in trace(" ".join([*second, *first]), weigh(units), cited=cited)
+        )
+        assert [source.message for source in sources] == [1]
 
 
 def test_a_line_that_shares_nothing_has_no_source():

@@ -305,6 +305,45 @@ def test_a_thing_that_is_named_and_corrected_again_and_again_costs_in_proportion
     assert not grows_too_fast(lambda count: len(correct(count)), 200)
 
 
+def test_subjects_with_a_word_in_common_cost_in_proportion_too():
+    def correct(count: int) -> list[Unit]:
+        names = [f"{_word(n)} {_word(n + 5000)} {_word(n + 9000)}" for n in range(count)]
+        units = [_said(f"Module {name} is built on ALPHA-1.", 0, "alpha-1") for name in names]
+        units += [
+            _said(
+                f"Sorry, module {name} is built on BETA-2, not on ALPHA-1.",
+                n,
+                "beta-2",
+                "alpha-1",
+            )
+            for n, name in enumerate(names, 1)
+        ]
+        return with_changes(units)
+
+    assert not any(unit.text.startswith("Module") for unit in correct(4))
+    assert not grows_too_fast(lambda count: len(correct(count)), 100)
+
+
+@pytest.mark.parametrize("mentions", [10, 1000])
+def test_an_old_value_never_stands_alone_however_often_its_thing_was_named(mentions):
+    old = "The database of the shop is ALPHA-1."
+    again = "Fine, the database of the shop is ALPHA-1 then, as agreed."
+    new = "Sorry, the database of the shop is BETA-2, not ALPHA-1."
+    between = [
+        _said(f"Suite {n} of lemon trees with ALPHA-1 stays green.", n, "alpha-1")
+        for n in range(2, 2 + mentions)
+    ]
+    kept = with_changes(
+        [
+            _said(old, 0, "alpha-1"),
+            _said(again, 1, "alpha-1"),
+            *between,
+            _said(new, 2 + mentions, "beta-2", "alpha-1"),
+        ]
+    )
+    assert [unit.text for unit in kept] == [*(unit.text for unit in between), new]
+
+
 def _said(text: str, position: int, *entities: str) -> Unit:
     return Unit(text, UnitKind.FACT, "", position, position, 0, len(text), entities)
 

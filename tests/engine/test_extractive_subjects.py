@@ -5,10 +5,12 @@ A wrong replacement loses a fact for ever; one that is missed leaves two values,
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from compaction.engine.extractive.renewals import renewed
-from compaction.engine.extractive.subjects import are_alike
+from compaction.engine.extractive.subjects import SubjectIndex, are_alike
 from tests.engine.extractive_support import talk, units_in
 
 
@@ -261,3 +263,23 @@ def test_what_holds_as_well_renews_nothing(word):
 )
 def test_two_subjects_are_one_where_neither_names_what_the_other_does_not(older, newer, is_same):
     assert are_alike(older, newer) is is_same
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_index_finds_all_that_are_alike_and_what_names_no_subject(seed):
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    # Words of one stem, in two forms, short ones and such that are in most subjects.
+    stems = [f"{letter}{chance.choice(('', 'a', 'amb', 'amber'))}" for letter in "cdfghklmnprst"]
+    words = [stem + ending for stem in stems for ending in ("", "s", "ed")]
+    weights = [chance.random() ** 3 for _ in words]
+    drawn = [frozenset(chance.choices(words, weights, k=chance.randrange(9))) for _ in range(400)]
+    index = SubjectIndex()
+    for number, subject in enumerate(drawn):
+        index.add(number, subject)
+    gone = set(chance.sample(range(400), 40))
+    for subject in drawn[:100]:
+        found = {number for number, _ in index.near(subject, gone.__contains__)}
+        wanted = {n for n, other in enumerate(drawn) if not other or are_alike(subject, other)}
+        assert wanted - gone <= found
+        assert not found & gone

@@ -36,7 +36,7 @@ from compaction.engine.extractive.replacing import (
     points,
 )
 from compaction.engine.extractive.sentences import remembered, shorten
-from compaction.engine.extractive.subjects import are_alike, subject_words
+from compaction.engine.extractive.subjects import SubjectIndex, are_alike, subject_words
 from compaction.engine.extractive.terms import LONGEST_REMEMBERED, pairs_of, words_of
 from compaction.engine.fidelity.entities import Entity, find_entities
 from compaction.engine.provenance import Unit, UnitKind
@@ -46,9 +46,6 @@ REMEMBERED = 24
 LOOKED_AT_BEFORE = 24
 """A correction that shares no word with what it corrects means something said just before: so many
 statements are looked at."""
-MOST_MENTIONS = 240
-"""Of a thing whose value changed, the newest are looked at: a session may name it a thousand times
-and correct it as often."""
 ENOUGH_IN_COMMON = 1.5
 FEWEST_IN_BOTH = 2
 """Things that a statement names which says a value and the one that it had before."""
@@ -123,6 +120,9 @@ class _Past:
     by_frame: dict[str, int] = field(default_factory=dict)
     _by_word: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _by_entity: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    _by_subject: defaultdict[str, SubjectIndex] = field(
+        default_factory=lambda: defaultdict(SubjectIndex)
+    )
     _words_known: int = 0
     _entities_known: int = 0
 
@@ -134,6 +134,14 @@ class _Past:
                 self._by_entity[named].append(index)
         self._entities_known = len(self.statements)
         return self._by_entity.get(key, ())
+
+    def about(self, key: str, subject: frozenset[str]) -> list[tuple[int, frozenset[str]]]:
+        """Return what names a thing, still holds and can have a subject in common, or has none."""
+        mentions, subjects = self.naming(key), self._by_subject[key]
+        for index in mentions[subjects.known :]:
+            subjects.add(index, _subject(self.statements[index], key))
+        subjects.known = len(mentions)
+        return subjects.near(subject, lambda index: self.statements[index].gone)
 
     def is_said(self, unit: Unit) -> bool:
         """Whether a person or a model said it: what tools print is not taken back."""
@@ -369,11 +377,8 @@ def _forget(old: Stated, value: str, key: str, past: _Past) -> None:
     mentions = past.naming(key)
     is_topic = len(mentions) > TOPIC_MENTIONS
     subject = _subject(old, key)
-    for index in mentions[-MOST_MENTIONS:]:
+    for index, about in past.about(key, subject):
         other = past.statements[index]
-        if other.gone:
-            continue
-        about = _subject(other, key)
         # "Then NATS it is" has no subject of its own, and is about what was said before.
         is_same = are_alike(subject, about) if about else other.unit.position > old.unit.position
         if is_same and (not is_topic or (other.words & old.words)):

@@ -7,7 +7,8 @@ newer value: in doubt two statements are about two things.
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections import defaultdict
+from collections.abc import Callable, Set
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.sentences import HAN, HANGUL, KANA, word_set
@@ -136,6 +137,66 @@ def _is_same(one: str, other: str) -> bool:
         and one[:stem] == other[:stem]
         and one.isalpha()
     )
+
+
+class SubjectIndex:
+    """Statements by number, found by what they are about: a session may name a thing often.
+
+    Of the smaller one of two alike subjects, less than a third of the words are its own: among its
+    rarest words, one more than may be its own, is one that the other has, too.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.known = 0
+        self._subjects: dict[int, frozenset[str]] = {}
+        self._by_stem: defaultdict[str, list[int]] = defaultdict(list)
+        self._by_rare_stem: defaultdict[str, list[int]] = defaultdict(list)
+
+    def add(self, number: int, subject: frozenset[str]) -> None:
+        """Note what a statement is about; that may be nothing."""
+        self._subjects[number] = subject
+        stems = self._rarest_first(subject)
+        # Two words of one stem may both be those of one word of the other.
+        is_plain = len(stems) == len(subject)
+        for stem in stems[: _most_own(subject) + 1] if is_plain else stems:
+            self._by_rare_stem[stem].append(number)
+        if not subject:
+            self._by_rare_stem[""].append(number)
+        for stem in stems:
+            self._by_stem[stem].append(number)
+
+    def near(
+        self, subject: Set[str], is_gone: Callable[[int], bool]
+    ) -> list[tuple[int, frozenset[str]]]:
+        """Return, in order, each statement that are_alike may hold for, or that names no subject.
+
+        What is gone is never looked at again.
+        """
+        stems = self._rarest_first(subject)
+        found: set[int] = set()
+        for stem in ("", *stems):
+            found.update(_holding(self._by_rare_stem, stem, is_gone))
+        for stem in stems[: _most_own(subject) + 1]:
+            found.update(_holding(self._by_stem, stem, is_gone))
+        return [(number, self._subjects[number]) for number in sorted(found)]
+
+    def _rarest_first(self, words: Set[str]) -> list[str]:
+        """Return the beginnings that two words have in common if they are one in two forms."""
+        stems = {word[:FEWEST_LETTERS_OF_STEM] for word in words}
+        return sorted(stems, key=lambda stem: (len(self._by_stem.get(stem, ())), stem))
+
+
+def _most_own(subject: Set[str]) -> int:
+    """Return how many words the smaller one of two alike subjects may have alone."""
+    return max(0, len(subject) - 1) // (MOST_OWN + 1)
+
+
+def _holding(by_stem: dict[str, list[int]], stem: str, is_gone: Callable[[int], bool]) -> list[int]:
+    if stem not in by_stem:
+        return []
+    by_stem[stem] = [number for number in by_stem[stem] if not is_gone(number)]
+    return by_stem[stem]
 
 
 def have_other_topics(old: str, new: str) -> bool:

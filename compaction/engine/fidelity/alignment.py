@@ -205,7 +205,8 @@ class Finder:
                 yield source
 
     def _shared(self, index: int, terms: frozenset[str]) -> float:
-        return sum(map(self._rarity, self._candidates[index].terms.keys() & terms))
+        # Rounded once: the order of a set is another in each process, and must break no tie.
+        return math.fsum(map(self._rarity, self._candidates[index].terms.keys() & terms))
 
     def _best(self, terms: frozenset[str]) -> tuple[SourcePiece, ...]:
         index = self._best_index(terms)
@@ -214,7 +215,7 @@ class Finder:
 
     def _best_index(self, terms: frozenset[str]) -> int | None:
         common = max(3, int(COMMON_SHARE * len(self._candidates)))
-        scores: dict[int, float] = {}
+        rarities: defaultdict[int, list[float]] = defaultdict(list)
         words: dict[int, int] = {}
         for term in terms:
             found = self._by_term.get(term, ())
@@ -222,12 +223,12 @@ class Finder:
                 continue
             rarity = self._rarity(term)
             for index in found:
-                scores[index] = scores.get(index, 0.0) + rarity
+                rarities[index].append(rarity)
                 is_named = term in self._candidates[index].unit.entities
                 sure = FEWEST_RARE_WORDS if is_named else 1
                 words[index] = words.get(index, 0) + sure
-        enough = [index for index in scores if words[index] >= FEWEST_RARE_WORDS]
-        return max(enough, key=lambda index: (scores[index], -index)) if enough else None
+        enough = [index for index in rarities if words[index] >= FEWEST_RARE_WORDS]
+        return max(enough, key=lambda index: (math.fsum(rarities[index]), -index), default=None)
 
 
 def _bare(line: str) -> str:
