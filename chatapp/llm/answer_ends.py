@@ -29,7 +29,7 @@ _WORDS: Mapping[AnswerEnd, str] = MappingProxyType(
         AnswerEnd.WHOLE: (
             "stop stopped eos eostoken stoptoken stopsequence stopword stopstring endturn endofturn"
             " complete completed completion done end ended finish finished finishreasonstop normal"
-            " success succeeded ok"
+            " success succeeded ok eosfound stopstringfound"
         ),
         AnswerEnd.CUT: (
             "length limit incomplete truncated cutoff maxtoken maxtokens maxoutputtokens"
@@ -48,6 +48,7 @@ _WORDS: Mapping[AnswerEnd, str] = MappingProxyType(
             " cancelled canceled cancel abort aborted timeout timedout networkerror disconnected"
             " insufficientsystemresource malformedfunctioncall malformedtoolcall malformedresponse"
             " unexpectedtoolcall toolerror internalerror servererror overloaded preempted"
+            " userstopped toomanytoolcalls"
         ),
     }
 )
@@ -57,7 +58,18 @@ _FRAGMENTS = (
     (AnswerEnd.BROKEN, ("error", "malformed", "abort", "cancel", "timeout", "fail", "disconnect")),
     (AnswerEnd.FILTERED, ("filter", "safety", "prohibited", "moderat", "guardrail", "recitation")),
     (AnswerEnd.REFUSED, ("refus",)),
-    (AnswerEnd.CUT, ("maxtoken", "maxoutput", "length", "truncat", "tokenlimit", "contextwindow")),
+    (
+        AnswerEnd.CUT,
+        (
+            "maxtoken",
+            "maxoutput",
+            "maxpredicted",
+            "length",
+            "truncat",
+            "tokenlimit",
+            "contextwindow",
+        ),
+    ),
     (AnswerEnd.TOOL_CALLS, ("toolcall", "tooluse", "functioncall")),
 )
 _SEPARATORS = re.compile(r"[\W_]+")

@@ -169,6 +169,7 @@ PARTS_WORDS = any_of(
     r"\bunmarshal\w*\b.{0,80}\bmessages?\.content\b",
     r"invalid type: (?:sequence|map), expected a string",
     r"content: invalid type: sequence",
+    r"\bcontent\b.{0,40}\b(?:did|does) not match any (?:\w+ )?(?:variant|schema|type|form)s?\b",
     # Nothing beside calls: servers that want a text there.
     r"\bcontent\b.{0,80}(?:\bnull\b|\bnone\b|<nil>)",
     r"\bmessages?[\[.]\d+\]?(?:\.\w{1,20})?\.content\b.{0,40}\bfield required\b",

@@ -139,6 +139,7 @@ THOUGHTS = any_of(
     r"\b(?:thinking|reasoning|analysis)\b.{0,30}\bin (?:an? |the )?assistant (?:message|turn)\b",
     r"\breasoning\W{1,3}is (?:unsupported|not (?:supported|permitted|allowed))",
     r"\bthoughts?\b.{0,40}\bmust be passed back",
+    r"\breasoning[ _](?:details?|blocks?|items?)\b.{0,40}\b(?:preserved|passed back|sent back)\b",
     # A field of a message, or of its part, that another server gave with its thoughts.
     rf"{_THOUGHT_PLACE}[\w.\[\]]{{0,60}}\W{{1,4}}{_EXTRA}",
     rf"{_EXTRA}.{{0,20}}{_THOUGHT_PLACE}",
@@ -202,6 +203,7 @@ PARAMETER_WORDS = any_of(
 )
 # How the answer is sent; `stream` is a word of many sentences, and a part of `stream_options`.
 STREAMING = any_of(
+    r"(?:才能|不能|无法|不支持|必须).{0,12}非流式|(?:仅|只)支持流式|(?:仅|只)支持非流式",
     r"\bnon-?streaming\b",
     r"\bonly supports? (?:the )?stream",
     r"\bstreaming is (?:required|mandatory)\b",

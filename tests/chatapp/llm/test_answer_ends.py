@@ -12,6 +12,7 @@ WORDS = {
         "length",
         "LENGTH",
         "MAX_TOKENS",
+        "maxPredictedTokensReached",
         "max_output_tokens",
         "model_length",
         "max-new-tokens",

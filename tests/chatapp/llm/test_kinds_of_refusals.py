@@ -55,6 +55,7 @@ SHAPES: dict[ErrorKind, tuple[str, ...]] = {
         "Missing reasoning_content field in the assistant message at index {n}",
         "Assistant messages with tool calls need reasoning_content",
         '"{f}" does not support thinking',
+        "{f} requires its reasoning details to be preserved in each request",
         "thinking is not supported by {f}",
     ),
     ErrorKind.PARTS_REFUSED: (
@@ -63,6 +64,7 @@ SHAPES: dict[ErrorKind, tuple[str, ...]] = {
         "messages.{n}.content: Expected string, received array",
         "/messages/{n}/content must be of type string",
         "{f} is not a multimodal model",
+        "Invalid 'content': value did not match any expected variant",
         "You uploaded an unsupported image.",
         "Could not process image",
         "Failed to download image from https://{f}.example/a.png",
@@ -182,3 +184,16 @@ def test_a_region_is_told_from_a_key(status):
 def test_a_status_that_passes_is_waited_for(status, body):
     error = from_body(body, status=status)
     assert (error.kind, error.is_temporary) == (ErrorKind.UNAVAILABLE, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "parameter.enable_thinking必须设置为false才能进行非流式调用",
+        "该模型仅支持流式调用",
+        "This model only supports streaming; set stream to true.",
+    ],
+)
+def test_a_server_that_only_streams_is_asked_for_a_stream(text):
+    error = from_body({"error": {"message": text}}, status=400)
+    assert _change(error, stream=False) == "stream:on"
