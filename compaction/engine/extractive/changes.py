@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
+from compaction.engine.extractive.amendments import amended, old_in
 from compaction.engine.extractive.contrasts import (
     Denied,
     is_supposed,
@@ -184,6 +185,7 @@ def with_changes(units: Sequence[Unit], *, people: Iterable[str] = ()) -> list[U
             corrects = None
             is_done = _contrasted(statement, past) or _says_instead(statement, past)
             is_done = is_done or (is_renewing and not goes_on and _renew(statement, past))
+            is_done = is_done or (not goes_on and _amend(statement, past))
             if is_done:
                 pass
             elif is_cued or goes_on:
@@ -211,11 +213,10 @@ def _corrected(statement: Stated, past: _Past) -> Stated:
         value, key = old_value(old, statement)
         if not value:
             return statement
-        _forget(old, value, key, past)
-        note = f"replaces {_clean(value)}"
-        if not statement.words & old.words and _clean(value) != _clean(old.unit.text):
-            # "Make that Tuesday" alone does not say what.
-            note += f" in: {_clean(old.unit.text)}"
+        # "Make that Tuesday" alone does not say what.
+        where = not statement.words & old.words
+        _replace(old, statement, value, key, past, where=where)
+        return statement
     statement.unit = statement.unit._replace(kind=UnitKind.CHANGE, note=note)
     return statement
 
@@ -252,10 +253,22 @@ def _says_instead(new: Stated, past: _Past) -> bool:
     return False
 
 
-def _replace(old: Stated, new: Stated, value: str, key: str, past: _Past) -> bool:
+def _amend(new: Stated, past: _Past) -> bool:
+    """Have a statement with little but a value take the place of the one that it amends."""
+    old = amended(past.statements[-LOOKED_AT_BEFORE:], new, past.people)
+    if old is None or (value := old_in(old.unit.text, new.unit.text)) is None:
+        return False
+    return _replace(old, new, value.text, value.key, past, where=True)
+
+
+def _replace(
+    old: Stated, new: Stated, value: str, key: str, past: _Past, *, where: bool = False
+) -> bool:
     """Have a statement take the place of an older one, whose value it names in a note."""
     _forget(old, value, key, past)
     note = f"replaces {_clean(value)}"
+    if where and _clean(value) != _clean(old.unit.text):
+        note += f" in: {_clean(old.unit.text)}"
     new.unit = new.unit._replace(kind=UnitKind.CHANGE, note=note)
     return True
 

@@ -185,9 +185,12 @@ _OF_MANY = lazy_pattern(
 _END = ".!? "
 _TOPIC = lazy_pattern(r"\s?(?:은|는|이(?!다|에요)|가|は|が|も|도)")
 _WIDE_END = lazy_pattern(
-    rf"\s?(?:[{HAN}]?了?|[{KANA}][{KANA}{HAN}]{{0,11}}|[{HANGUL} ]{{0,12}})=?[。.!！]?$"
+    rf"\s?(?:[{HAN}]?了?|[{HAN}]{{2,3}}(?==)|"
+    rf"[{KANA}][{KANA}{HAN}]{{0,11}}|[{HANGUL} ]{{0,12}})=?[。.!！]?$"
 )
 _JOINED_TO_VALUE = frozenset("是由在用为為叫到归歸找给給改は=")
+_OF_WEEKDAY = lazy_pattern(r"(?:周|星期|礼拜)$")
+"""What all days begin with is a part of the value."""
 _TOPIC_BEFORE = lazy_pattern(rf"[{HANGUL}](?:은|는|이|가) $")
 _WIDE_BEHIND = lazy_pattern(
     rf"(?:[{HAN}]{{0,{MOST_WIDE_BEHIND}}}了?"
@@ -381,6 +384,7 @@ def _words_apart(old: str, new: str) -> Entity | None:
     old, new = old.rstrip(_ENDS), new.rstrip(_ENDS)
     start = _shared_start(old, new)
     if _WIDE.search(new):
+        start = len(_OF_WEEKDAY.sub("", old[:start]))
         end = _shared_start(old[start:][::-1], new[start:][::-1])
         value, other = old[start : len(old) - end], new[start : len(new) - end]
         lead = old[:start]

@@ -16,13 +16,14 @@ SHIFT_WORDS = (
     "pushed moved brought put shifted delayed extended postponed rescheduled raised lowered upped "
     "cut doubled tripled halved upgraded downgraded slipped slips slid bumped changed increased "
     "reduced transferred renamed "
-    "verlegt verschoben vorgezogen geändert erhöht gesenkt "
+    "verlegt verschoben vorgezogen geändert erhöht gesenkt aufgestockt angehoben gekürzt "
     "décalé décalée repoussé repoussée avancé avancée reporté reportée déplacé déplacée passé "
     "passée prolongé prolongée relevé relevée augmenté augmentée réduit réduite fixé fixée "
     "retrasa retrasó retrasado adelanta adelantó adelantado aplaza aplazó aplazado pospone pospuso "
     "prorroga prorrogó prorrogado traslada trasladó trasladado amplía amplió ampliado reduce "
-    "redujo reducido sube baja mueve movió movido cambia cambió cambiado "
-    "spostato spostata rinviato rinviata anticipato anticipata prorogato prorogata posticipato "
+    "redujo reducido sube baja mueve movió movido cambia cambió cambiado subido bajado "
+    "alzato abbassato portato spostato spostata rinviato rinviata anticipato anticipata prorogato "
+    "prorogata posticipato "
     "posticipata aumentato aumentata ridotto ridotta esteso estesa spostati spostate "
     "adiado adiada antecipado antecipada alargado alargada prolongado prolongada transferido "
     "transferida mudado mudada aumentado aumentada reduzido reduzida mudou "
@@ -66,7 +67,7 @@ SHIFTS_WIDE = (
     r"顺延|改)(?:到|至|为)了?"
     r"|를?을? ?(?:으로|로) (?:연기|변경|조정|연장|앞당겨|미뤄|늦춰|당겨|인상|인하)"
     r"[^ .]{0,8}(?=[.!]?$)"
-    r"|[にへ](?:延び|延期|早ま|繰り上|繰り下|移|変わ|変更|上が|下が)[^。、]{0,8}(?=[。.!！]?$)"
+    r"|[にへ](?:引き上げ|引き下げ|延び|延期|早ま|繰り上|繰り下|移|変わ|変更|上が|下が)[^。、]{0,8}(?=[。.!！]?$)"
 )
 """The same in scripts that part no words."""
 PARTICIPLES = lazy_pattern(
@@ -86,7 +87,8 @@ SLIP = cue(
     "richtigstellung berichtigung mal autant temps read letto male misread vertan trompé trompée "
     "erreur coquille frappe corrige changement errata corrijo cambio equivocación corrige refuso "
     "errore correggo erro engano gralha mudança lapso typfout tikfout foutje mis inzien "
-    "planwijziging опечатка ошибка исправляю исправление описка неправильно",
+    "planwijziging digo rectifico rectification nee quatsch nö spelled spelt "
+    "точнее вернее вообще опечатка ошибка исправляю исправление описка неправильно",
     rf"^(?:\S+ )?(?:typo|slip|mistake|error|fault)s? (?:on my|of mine|in my|there)\b[^,:;.]{{0,30}}"
     rf"|^slip of the (?:pen|tongue)|(?:{_MY} (?:typo|mistake|error|fault|bad|"
     rf"slip))\b[^,:;.]{{0,20}}"
@@ -112,7 +114,11 @@ SLIP = cue(
     r"[^,:;.]{0,20}",
     r"^(?:es stellte? sich heraus, dass|il s['’]avère qu[e'’]|il se trouve qu[e'’]|resulta que|"
     r"risulta che|viene fuori che|afinal|het blijkt dat|оказалось, что|оказывается,?)",
-    wide=r"^(?:原来|其实|実は|알고 보니|اتضح أن)|^(?:опечатка|описка|исправляю|"
+    # What is said again behind these has the same words, which tells what is meant.
+    r"^i (?:spel(?:led|t)|wrote|typed) (?:that|it|this) wrong\b|^(?:digo|rectifico|quatsch|nee|nö|"
+    r"точнее|вернее)(?=[,:])",
+    wide=r"^(?:不对|不是|いや|やっぱり|やはり)(?=[，、]|[^，、。]{2,12}は)"
+    r"|^(?:原来|其实|実は|알고 보니|اتضح أن)|^(?:опечатка|описка|исправляю|"
     r"исправление|ошибка|моя ошибка|я написала? неправильно)"
     r"\b[^,:;.]{0,20}"
     r"|^(?:刚才|刚刚|之前|我)?(?:写错|打错|笔误|说错|看错|记错)了?|^(?:书き間違え|誤記|誤り)[^、。]{0,10}"

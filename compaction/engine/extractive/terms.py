@@ -28,6 +28,8 @@ _WIDE_RUN = lazy_pattern(f"[{HAN}{KANA}{HANGUL}]{{2,}}")
 _FILLERS = frozenset(
     "的了是在和有就不也都很我你他她它这那们个吗呢吧啊把被与及请要会能可のにはをがでともへやかねよ은는이가을를에의도로"
 )
+_NOUNS = frozenset({"会议", "会議", "机会", "要求", "要点", "社会"})
+"""With a character that is a filler elsewhere: what a talk about a meeting is about."""
 
 STOP_WORDS = word_set(
     "a about above actually after again all almost also although always am an and another any "
@@ -79,7 +81,8 @@ def pairs_of(text: str) -> list[str]:
         run[index : index + 2]
         for run in _WIDE_RUN.findall(text)
         for index in range(len(run) - 1)
-        if run[index] not in _FILLERS and run[index + 1] not in _FILLERS
+        if run[index : index + 2] in _NOUNS
+        or (run[index] not in _FILLERS and run[index + 1] not in _FILLERS)
     ]
 
 
