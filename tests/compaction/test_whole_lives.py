@@ -387,8 +387,8 @@ class Life:
         context = context_backend.preview(session)
         # The next question is not among them yet.
         assert faults(list(context.messages), need_user=False) == []
-        state = CompactionState.objects.filter(pk=session.branch.pk).first()
-        cursor = state.cursor if state else 0
+        # A fork that nobody spoke in has no state of its own yet.
+        cursor = snapshot_of(session).state.cursor
         text = json.dumps(context.messages)
         lacking = [
             row.pk
