@@ -25,6 +25,7 @@ from compaction.runs.redo_estimates import Estimate, priced
 from compaction.runs.strategy import parts_turn
 from compaction.runs.worker import compact_branch
 from compaction.selectors import chain_of, summaries_of
+from compaction.summaries.activating import refuse_if_covered
 from compaction.summaries.columns import STRATEGY_VERSION
 from compaction.summaries.summarising_models import summariser_names, summarising_model
 from compaction.summaries.summarizer import summarizer_for
@@ -95,6 +96,7 @@ def _refuse_what_stays(summary: SessionSummary, *, replace_edited: bool) -> None
             "A person wrote this text: no program replaces it unless that is asked for. Say so on "
             "the summary's page, or with --replace-edited; the text stays stored as a version."
         )
+    refuse_if_covered(summary)
 
 
 def summaries_to_redo(

@@ -26,6 +26,7 @@ from compaction.errors import BranchBusyError, CompactionError, LostRaceError
 from compaction.events import event
 from compaction.models import CompactionState, SessionSummary
 from compaction.models.summaries import status_columns
+from compaction.selectors import summaries_of, without_overlaps
 from compaction.summaries.columns import write_placeholder
 from compaction.summaries.drafts import end_of_what_was_read
 from compaction.summaries.restore import built_on, copy_in_use, mark_restored, move_back
@@ -323,3 +324,16 @@ def _ensure_placeholder(summary: SessionSummary) -> None:
     )
     if not marks.exists():
         write_placeholder(summary.branch, summary)
+
+
+def refuse_if_covered(summary: SessionSummary) -> None:
+    """Raise CompactionError for an active summary in whose place its branch sends another.
+
+    A new version of it would be newer than that one, and take its place with fewer messages.
+    """
+    active = list(summaries_of(summary.branch))
+    if summary in active and summary not in without_overlaps(active):
+        raise CompactionError(
+            "Its branch sends another summary in its place, which takes in what this one says. "
+            "Change that one, or restore it first."
+        )

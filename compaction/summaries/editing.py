@@ -37,7 +37,7 @@ from compaction.models.summaries import (
     SENDS_FILES_VERSION,
     status_columns,
 )
-from compaction.summaries.activating import BUSY
+from compaction.summaries.activating import BUSY, refuse_if_covered
 from compaction.summaries.columns import write_placeholder
 from compaction.summaries.fidelity import named_before
 from compaction.summaries.instructions import instructions_of
@@ -135,6 +135,7 @@ def _refuse_unless_it_counts(summary: SessionSummary) -> None:
         raise CompactionError(
             "A later version of this program wrote it, in a form that this one cannot send."
         )
+    refuse_if_covered(summary)
 
 
 # --- what can be stored ---------------------------------------------------------------------------

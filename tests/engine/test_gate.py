@@ -284,6 +284,9 @@ def test_sentences_for_nothing_say_nothing(text):
     "text",
     [
         "There is nothing in box 12-AB.",
+        "There is nothing wrong with the pump.",
+        "Es gibt keine Fehler mehr.",
+        "No hay ninguno en el almacén.",
         "There is nothing left to do; Ana approved build 7f3a91.",
         "There is no information about flight BA213 yet.",
         "There are no failing tests. The release goes out on Friday.",

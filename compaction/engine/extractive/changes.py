@@ -14,17 +14,8 @@ from dataclasses import dataclass, field
 
 from chatapp.messages.patterns import lazy_pattern
 from compaction.engine.extractive.amendments import amended, old_in
-from compaction.engine.extractive.contrasts import (
-    Denied,
-    is_supposed,
-    is_unsure,
-    parts_taken_back,
-)
-from compaction.engine.extractive.corrections import (
-    is_correction,
-    is_removal,
-    subjects_of,
-)
+from compaction.engine.extractive.contrasts import Denied, is_supposed, is_unsure, parts_taken_back
+from compaction.engine.extractive.corrections import is_correction, is_removal, subjects_of
 from compaction.engine.extractive.cues import is_question
 from compaction.engine.extractive.renewals import renewed, renews, said_instead, says_now
 from compaction.engine.extractive.replacing import (

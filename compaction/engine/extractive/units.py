@@ -71,7 +71,8 @@ _worth_of_form = lru_cache(maxsize=4096)(form_worth)
 _SAYS = re.compile(r"[^\W_]")
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s+|\*\*)\S{0,4}\s?")
 _HEADING_LINE = re.compile(r"#{1,6}\s[^\n]*|\*\*[^*\n]+\*\*[:：]?")
-_ORDERS = re.compile(r"[#*\s]*(?:never|always|only|do not|don['’]t|avoid|make sure)\b", re.I)
+_BEHIND_TITLE = re.compile(r"\s[—–-]\s|[:：]")
+_FIRST_OF_OTHER_SCRIPTS = "\u0250"
 _LETTERS = re.compile(r"[^\W\d_][\w./-]*")
 _SPEAKER = re.compile(r"([^\W\d_][\w.'’-]{0,20}(?: [^\W\d_][\w.'’-]{0,20})?) ?[:：] ?(?=\S)")
 # What closes a string of a list in JSON, and what parts it from the next.
@@ -161,13 +162,13 @@ def _units_of_message(
         if rules and (mark := _BEHIND_RULE.match(text, start, end)):
             start = mark.end()
         said = fold(text[start:end])
-        is_heading = has_headings and not _ORDERS.match(said) and _is_heading(text, start, end)
-        if is_heading and not _names_exactly(said):
-            continue  # "Goal" names what follows, and says nothing without it.
-        if is_heading or (quoted and is_quoted(quoted, start, end)):
-            kind = _FACT  # What quotes somebody, or names what follows, orders and asks nothing.
-        else:
-            kind = classify(said[:MAX_SENTENCE_CHARACTERS], role=voice, last=last)
+        # What quotes somebody orders and asks nothing.
+        is_others, begun = quoted and is_quoted(quoted, start, end), said[:MAX_SENTENCE_CHARACTERS]
+        kind = _FACT if is_others else classify(begun, role=voice, last=last)
+        if has_headings and _is_title(said, kind, voice) and _is_heading(text, start, end):
+            if not _names_exactly(said):
+                continue  # "Goal" names what follows, and says nothing without it.
+            kind = _FACT
         longest, of_kind, farther = _how_parted(kind)
         for first, final in clause_spans(text, start, end, longest=longest, farther=farther):
             # Most sentences are one clause.
@@ -191,6 +192,17 @@ def _units_of_message(
             place, worth = (item.position, item.id, first, final), worth * of_kind
             worth *= _worth_of_form(clause) * (worth_of_kindness(clause) if is_assistants else 1.0)
             yield Unit(clause, kind, speaker if is_own else QUOTED, *place, named, worth)
+
+
+def _is_title(said: str, kind: UnitKind, voice: str) -> bool:
+    """Whether a heading only names what follows, and orders nothing: "Constraints — never break".
+
+    In other scripts than Latin nobody can tell.
+    """
+    if any(one >= _FIRST_OF_OTHER_SCRIPTS for one in said if one.isalpha()):
+        return False
+    title = _BEHIND_TITLE.split(said, maxsplit=1)[0].strip("#* ")
+    return kind is not UnitKind.RULE or classify(title, role=voice) is not UnitKind.RULE
 
 
 def _is_heading(text: str, start: int, end: int) -> bool:

@@ -54,7 +54,8 @@ _NOTHING = lazy_pattern(
 _TEXT = r"(?:conversation|messages?|transcript|text|content|information|input|history|dialogue)"
 _NOTHING_TO_SAY = lazy_pattern(
     r"\W{0,4}(?:"
-    rf"(?:so )?there (?:is|are|was|were) (?:nothing|no {_TEXT}|not enough {_TEXT})\b"
+    r"(?:so )?there (?:is|was) nothing (?:to (?:summari[sz]e|report|add|note|say|condense)|here)\b"
+    rf"|there (?:is|are|was|were) (?:no|not enough) (?:\w+ ){{0,2}}{_TEXT}\b"
     rf"|nothing (?:to (?:summari[sz]e|report|add|note)|(?:of note|relevant|new|else) (?:was|has))\b"
     rf"|no (?:\w+ ){{0,2}}{_TEXT} (?:to summari[sz]e|(?:was|were|is|has been|have been) (?:\w+ )?"
     r"(?:provided|given|supplied|included|found|available|shared))\b"
@@ -62,8 +63,9 @@ _NOTHING_TO_SAY = lazy_pattern(
     r"(?:empty|blank)\b"
     rf"|(?:the|this) (?:\w+ ){{0,2}}{_TEXT} (?:contains?|has|had|does not contain|doesn['’]t "
     r"contain) (?:no|any|nothing)\b"
-    r"|(?:es gibt|gibt es) (?:nichts|keine?n?)\b|il n['’]y a rien\b|no hay (?:nada|ningun[oa])\b"
-    r"|non c['’]è nulla\b|não há nada\b|er is niets\b|(?:здесь )?нечего\b"
+    r"|(?:es gibt|gibt es) (?:hier )?nichts (?:zusammen\w+|zu \w+)|il n['’]y a rien à \w+"
+    r"|no hay nada que \w+|non c['’]è (?:nulla|niente) da \w+|não há nada (?:a|para) \w+"
+    r"|er is niets (?:om )?(?:te|samen)\b|(?:здесь )?нечего (?:суммир|подыт|обобщ|резюм)\w+"
     r"|(?:没有|無|无)(?:任何)?(?:可|需要)?(?:总结|概括|摘要)|(?:对话|内容)(?:为空|是空的)"
     r"|要約(?:する|できる)(?:内容|もの)は|요약할 (?:내용|것)이 없"
     r")[^\n]{0,120}$",
