@@ -7,6 +7,7 @@ it replaces is spelled alike.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -34,7 +35,7 @@ _RATHER = lazy_pattern(
     r"(?:disons )?plutôt|mejor|que sea|meglio|piuttosto|facciamo(?: piuttosto)?|melhor|liever|"
     rf"лучше|还是(?=[{HAN}\d])|やっぱり|やはり):? ?(?P<rest>[^,;!?。！？]{{1,40}}?)"
     r"(?:吧|で(?:お願いします)?)?[.!。！]?$",
-    2,
+    re.I,
 )
 _MISSPELLED = lazy_pattern(
     r"\b(?:meant to (?:write|type)|wollte schreiben|voulais écrire|quer[ií]a escribir|"
@@ -44,7 +45,7 @@ _MISSPELLED = lazy_pattern(
     r"(?:escribí|tecleé|he escrito) mal|scritto male|escrevi mal|"
     r"verkeerd (?:geschreven|gespeld)|опечатал\w{2}|написала? неправильно)\b"
     r"|写错|打错|拼错|書き間違え|打ち間違え)[^:,：，、]{0,30}[:,：，、]",
-    2,
+    re.I,
 )
 """Without an object of its own only where what is meant follows a colon or a comma."""
 _WIDE = lazy_pattern(rf"[{HAN}{KANA}]")
