@@ -14,6 +14,7 @@ from compaction.engine.extractive.units import units_of
 from compaction.engine.provenance import Unit, UnitKind
 from compaction.engine.types import Item
 from tests.engine.extractive_support import CHATTER, item, section, summarize, talk, units_in
+from tests.growth import grows_too_fast
 
 PIECES = st.sampled_from(
     [
@@ -310,3 +311,11 @@ def test_a_heading_that_names_something_stays_as_a_fact():
     (first, second) = units_of([item("## What build 7f3a91 did\n\nIt broke the kiln.")])
     assert (first.text, first.kind) == ("What build 7f3a91 did", UnitKind.FACT)
     assert second.text == "It broke the kiln."
+
+
+@pytest.mark.parametrize("mark", ["# ", "**", "plain, with ** somewhere. "])
+def test_a_line_of_many_sentences_is_read_in_linear_time(mark):
+    """Each of its sentences looked through the whole line for a heading."""
+    assert not grows_too_fast(
+        lambda count: units_of([item(mark + "The kiln is warm again. " * count)]), 1_000, times=8
+    )

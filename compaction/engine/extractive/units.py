@@ -40,6 +40,8 @@ between 60 and 240 this kept most answers of two of three sets of memory questio
 FARTHER_CHARACTERS = 22
 """A statement goes on so far to the end of its clause: half a phrase says little. Between 0 and 90,
 memory questions of two sets were answered best by this, and as well as without."""
+LONGEST_HEADING = 200
+"""Characters, on either side of one of its sentences."""
 LONGEST_RULE = 400
 """Characters: half a rule is another rule. As long as a line that is read back whole."""
 ROLE_WORTH = {"user": 1.0, "assistant": 0.75, "tool": 0.45}
@@ -207,8 +209,12 @@ def _is_title(said: str, kind: UnitKind, voice: str) -> bool:
 
 def _is_heading(text: str, start: int, end: int) -> bool:
     """Whether a sentence stands in a line that is marked as a heading."""
-    last = text.find("\n", end)
-    line = text[text.rfind("\n", 0, start) + 1 : last if last >= 0 else len(text)]
+    # A longer line is none: each of its sentences would look through all of it.
+    low, high = max(0, start - LONGEST_HEADING), min(len(text), end + LONGEST_HEADING)
+    first, last = text.rfind("\n", low, start) + 1, text.find("\n", end, high)
+    if (not first and low) or (last < 0 and high < len(text)):
+        return False
+    line = text[first : last if last >= 0 else high]
     return _HEADING_LINE.fullmatch(line.strip()) is not None
 
 
