@@ -35,6 +35,7 @@ _WORDS: Mapping[AnswerEnd, str] = MappingProxyType(
             "length limit incomplete truncated cutoff maxtoken maxtokens maxoutputtokens"
             " maxnewtokens maxcompletiontokens maxlength modellength tokenlimit outputlimit"
             " contextlength contextwindow contextlimit modelcontextwindowexceeded pauseturn"
+            " maxpredictedtokensreached"
         ),
         AnswerEnd.FILTERED: (
             "contentfilter contentfiltered filter filtered safety recitation blocklist"
@@ -58,18 +59,7 @@ _FRAGMENTS = (
     (AnswerEnd.BROKEN, ("error", "malformed", "abort", "cancel", "timeout", "fail", "disconnect")),
     (AnswerEnd.FILTERED, ("filter", "safety", "prohibited", "moderat", "guardrail", "recitation")),
     (AnswerEnd.REFUSED, ("refus",)),
-    (
-        AnswerEnd.CUT,
-        (
-            "maxtoken",
-            "maxoutput",
-            "maxpredicted",
-            "length",
-            "truncat",
-            "tokenlimit",
-            "contextwindow",
-        ),
-    ),
+    (AnswerEnd.CUT, ("maxtoken", "maxoutput", "length", "truncat", "tokenlimit", "contextwindow")),
     (AnswerEnd.TOOL_CALLS, ("toolcall", "tooluse", "functioncall")),
 )
 _SEPARATORS = re.compile(r"[\W_]+")
